@@ -90,10 +90,18 @@ class JobsInWords:
         more = len(holders) - JOBS_AT_MOST
         return (*jobs, JobWords(counted(more, "more job"))) if more > 0 else jobs
 
+    def label(self, holders: Sequence[Holder], gpus: int) -> str:
+        """What a cell of this many GPUs says, such as ``ada, 2 GPUs, 1 h 20 min left``; for several jobs ``3 jobs``."""
+        number = counted(gpus, "GPU") if gpus > 1 else ""
+        if len(holders) > 1:
+            return ", ".join(filter(None, (counted(len(holders), "job"), number)))
+        (holder,) = holders
+        return ", ".join(filter(None, (holder.user or f"job {holder.job_id}", number, self._job(holder).left)))
+
     def waiting(self, job: WaitingJob, partition: str) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
         since, now = job.submitted_at, self._now
-        waiting = "" if since is None else f"for {duration(now - since)}, since"
+        waiting = "" if since is None else f"waits for {duration(now - since)}, since"
         estimate = (
             UNKNOWN
             if job.starts_at is None
@@ -103,7 +111,7 @@ class JobsInWords:
             job=self._links(job.user, job.job_id, job.server, started=False),
             asks=self._asks(job),
             since=None if since is None else _moment(waiting, since, now),
-            expected=f"expected start: {estimate.words(now)}" if estimate is not UNKNOWN else "",
+            expected=estimate.words(now) if estimate is not UNKNOWN else "",
             reason=meaning(job.reason or "None").sentence,
         )
 

@@ -17,12 +17,18 @@ from markupsafe import Markup
 from tornado import web
 
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import Rights
-from jupyterhub_gpuspawner.extensions.cluster_map.rows import sections, summary
+from jupyterhub_gpuspawner.extensions.cluster_map.rows import Glance, at_a_glance, in_line, sections, summary
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import Allocations, ClusterMap, ServedJob, survey
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.site.connection import Cluster, SharedView
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs
-from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, clusters_of, requested_cluster, snapshot_of
+from jupyterhub_gpuspawner.hub.web.clusters import (
+    check_scopes,
+    clusters_of,
+    may_see_cluster,
+    requested_cluster,
+    snapshot_of,
+)
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 WORDS_AT_MOST = 200
@@ -90,13 +96,15 @@ class ClusterPage(BaseHandler):
     """The map as an HTML page."""
 
     @web.authenticated
-    @needs_scope("admin-ui")
     async def get(self) -> None:
-        """A section for each cluster, or the one that ``cluster`` names.
+        """A section for each cluster, or the one that ``cluster`` names; a few words for who may not see it, with 403.
 
         Filtered by ``text``, ``partition`` and ``use``; below it what extensions say, unless ``part`` is ``map``.
         """
-        check_scopes(self)
+        if not may_see_cluster(self.parsed_scopes):
+            self.set_status(403)
+            self.finish(await self.render_template("cluster_closed.html"))
+            return
         filters, clusters = filters_of(self), clusters_of(self)
         named = self.get_argument("cluster", "")
         shown = [requested_cluster(self)] if named else list(clusters.values())
@@ -129,19 +137,23 @@ class ClusterPage(BaseHandler):
         rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use)
         template = self.get_template("cluster_rows.html", sync=True)
 
-        def rows() -> Markup:
-            parts = sections(
-                cluster_map,
-                now=time.time(),
-                rights=rights,
-                waits=waits,
-                marks=marks,
-                filtered=any(filters.values()),
+        def rows() -> tuple[Markup, Glance]:
+            now, filtered = time.time(), any(filters.values())
+            parts = sections(cluster_map, now=now, rights=rights, marks=marks, filtered=filtered)
+            line = in_line(cluster_map, now=now, rights=rights, waits=waits)
+            html = template.render(
+                name=name,
+                sections=parts,
+                line=line,
+                more_in_line=len(cluster_map.waiting_ids) - len(line),
+                filters=filters,
+                **namespace,
             )
-            return Markup(template.render(name=name, sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
+            return Markup(html), at_a_glance(cluster_map, parts)  # noqa: S704 - the template has escaped its texts
 
         moment = datetime.fromtimestamp(cluster_map.taken_at).astimezone()
-        in_words = {"rows": await asyncio.to_thread(rows), "summary": summary(cluster_map), "taken": moment}
+        html, glance = await asyncio.to_thread(rows)
+        in_words = {"rows": html, "glance": glance, "summary": summary(cluster_map), "taken": moment}
         return {"name": name, "sight": sight, **in_words}
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:

@@ -32,8 +32,10 @@ OPEN_AT_MOST = 100
 """Rows of nodes on a page whose partitions are unfolded; on a longer page they are folded."""
 TIB = 1024**2
 """MiB in a TiB."""
-WAITING_AT_MOST = 10
-"""Pending jobs of a partition on the page, at most."""
+WAITING_AT_MOST = 20
+"""Pending jobs on the page, at most."""
+NAMED_AT_MOST = 2
+"""Nodes that are named at a glance, for each thing that is wrong."""
 
 
 _PARTITION_STATES = {
@@ -48,21 +50,20 @@ class GpuRun(NamedTuple):
     """Neighbouring GPUs of a node with the same type, use and holders."""
 
     kind: str
-    """``free``, ``own`` (a server of this hub), ``other`` (any other job) or ``out``."""
+    """``free``, ``own`` (a server of this hub), ``used`` (any other job) or ``out``."""
     number: int
     name: str
     """Their indices, such as ``0-3``, or how many; with the type where the node has several."""
+    label: str
+    """What stands in its cell."""
     jobs: tuple[JobWords, ...] = ()
-    words: str = ""
-    """Instead of jobs."""
 
 
 class Bar(NamedTuple):
-    """How much of something is in use and out of service, each in percent of the whole; the rest is free."""
+    """How much of something is in use, in words and in percent of the whole."""
 
     words: str
     used: int
-    out: int = 0
 
 
 class Row(NamedTuple):
@@ -76,6 +77,8 @@ class Row(NamedTuple):
     gpus: tuple[GpuRun, ...]
     jobs: tuple[JobWords, ...]
     """Jobs that have none of the node's GPUs."""
+    without_gpus: str
+    """How many these are."""
     cpus: Bar
     memory: Bar
     marks: tuple[NodeMark, ...] = ()
@@ -90,12 +93,6 @@ class Section:
     state: str
     """Empty for one that is up."""
     words: str
-    gpus: Bar | None
-    """None for a partition without GPUs."""
-    cpus: Bar
-    memory: Bar
-    waiting: tuple[WaitingLine, ...]
-    more_waiting: str
     rows: tuple[Row, ...]
     folded: int
     """The number of its nodes that are not on this page."""
@@ -104,21 +101,60 @@ class Section:
     """What is said of these nodes."""
 
 
+@dataclass(frozen=True)
+class Glance:
+    """The whole cluster at a glance."""
+
+    totals: Totals
+    gpus: Bar
+    waiting: int
+    """How many jobs."""
+    servers_waiting: int
+    """How many of these are servers of this hub."""
+    out: tuple[Row, ...]
+    """The first nodes that are out of service."""
+    marked: tuple[Row, ...]
+    """The first nodes of which extensions know something."""
+    nodes_marked: int
+
+
+def at_a_glance(cluster_map: ClusterMap, rows: Sequence[Section]) -> Glance:
+    """The cluster, with the nodes that are wrong as they stand in these partitions."""
+    together = cluster_map.totals
+    by_name = {row.name: row for part in rows for row in part.rows}
+    marked = [row for row in by_name.values() if row.marks]
+    return Glance(
+        totals=together,
+        gpus=_bar(together.gpus_used, together.gpus),
+        waiting=len(cluster_map.waiting_ids),
+        servers_waiting=len(cluster_map.waiting_ids & cluster_map.served.keys()),
+        out=tuple(row for row in by_name.values() if row.use == NodeUse.OUT.value)[:NAMED_AT_MOST],
+        marked=tuple(marked[:NAMED_AT_MOST]),
+        nodes_marked=len(marked),
+    )
+
+
+def in_line(
+    cluster_map: ClusterMap, *, now: float, rights: Rights = NO_RIGHTS, waits: Waits = as_planned
+) -> tuple[WaitingLine, ...]:
+    """The pending jobs, those that start first; arguments as of :func:`sections`."""
+    in_words = JobsInWords(now, rights, waits, cluster_map.types_beside)
+    return tuple(in_words.waiting(job, partition) for job, partition in cluster_map.line(WAITING_AT_MOST))
+
+
 def sections(
     cluster_map: ClusterMap,
     *,
     now: float,
     rights: Rights = NO_RIGHTS,
-    waits: Waits = as_planned,
     marks: Sequence[NodeMarks] = (),
     filtered: bool = False,
 ) -> tuple[Section, ...]:
     """The partitions in Slurm's order, with as many of their nodes as the page may hold.
 
-    ``now`` as in time.time(); ``waits`` as for :func:`~.slurm.estimate.expected`, and
-    ``marks`` what extensions know of nodes.
+    ``now`` as in time.time(); ``marks`` is what extensions know of nodes.
     """
-    in_words = JobsInWords(now, rights, waits, cluster_map.types_beside)
+    in_words = JobsInWords(now, rights, as_planned, cluster_map.types_beside)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     row_by_name: dict[str, Row] = {}
@@ -134,9 +170,7 @@ def sections(
                     node, in_words, [mark for of in marks for mark in of.nodes.get(node.name, ())]
                 )
         rows = tuple(row_by_name[node.name] for node in nodes)
-        jobs = cluster_map.waiting(partition, WAITING_AT_MOST)
-        waiting = tuple(in_words.waiting(job, partition.name) for job in jobs)
-        parts.append(_section(partition, rows, waiting, unfold=unfold))
+        parts.append(_section(partition, rows, unfold=unfold))
     return tuple(parts)
 
 
@@ -146,28 +180,21 @@ def summary(cluster_map: ClusterMap) -> str:
     return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
 
 
-def _section(
-    partition: MapPartition, rows: tuple[Row, ...], waiting: tuple[WaitingLine, ...], *, unfold: bool
-) -> Section:
+def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) -> Section:
     has = partition.totals
-    summary_parts = [counted(has.nodes, "node"), _gpus_in_words(has)]
-    if partition.waiting:
-        summary_parts.append(f"{counted(partition.waiting, 'job')} waiting")
-    more, folded = partition.waiting - len(waiting), len(partition.nodes) - len(rows)
+    of_cpus = "" if has.gpus else f"{has.cpus_used:,} of {counted(has.cpus, 'CPU')} in use"
+    waiting = f"{counted(partition.waiting, 'job')} waiting" if partition.waiting else ""
+    summary_parts = filter(None, (counted(has.nodes, "node"), _gpus_in_words(has), of_cpus, waiting))
+    folded = len(partition.nodes) - len(rows)
     left_out = f"{counted(folded, 'more node')} not shown: use the filter above to find them."
     rest = left_out if rows else f"Show {counted(folded, 'node')}"
     return Section(
         name=partition.name,
         state="" if partition.state == "UP" else _PARTITION_STATES.get(partition.state, partition.state),
         words="; ".join(summary_parts),
-        gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
-        cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
-        memory=_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib, _amount),
-        waiting=waiting,
-        more_waiting=f"{counted(more, 'more job')} waiting: use the filter above to find them." if more else "",
         rows=rows,
         folded=folded,
-        open=unfold and bool(rows or waiting),
+        open=unfold and bool(rows),
         rest=rest if folded else "",
     )
 
@@ -190,6 +217,8 @@ def _row(node: MapNode, in_words: JobsInWords, marks: Sequence[NodeMark]) -> Row
         state = f"{state}, reservation {node.reservation}"
     since = "" if node.reason_at is None else times.clock(node.reason_at)
     out = node.use is NodeUse.OUT
+    others = [holder for holder in node.jobs if holder.job_id not in with_gpus]
+    servers = sum(holder.server is not None for holder in others)
     return Row(
         name=node.name,
         use=node.use.value,
@@ -197,9 +226,16 @@ def _row(node: MapNode, in_words: JobsInWords, marks: Sequence[NodeMark]) -> Row
         reason=f"{node.reason} (since {since}, {node.reason_by})" if node.reason and node.reason_by else node.reason,
         has="; ".join(f"{count} \N{MULTIPLICATION SIGN} {kind}" for kind, count in counts),
         gpus=tuple(_runs(node, in_words)),
-        jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
-        cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
-        memory=_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out, _amount),
+        jobs=in_words.running(others),
+        without_gpus="".join(
+            (
+                counted(len(others), "job") if others else "",
+                " without a GPU" if others and node.gpus else "",
+                f", {counted(servers, 'server')} of this hub" if servers else "",
+            )
+        ),
+        cpus=_bar(node.cpus_used, node.cpus),
+        memory=_bar(node.memory_used_mib, node.memory_mib, _amount),
         marks=tuple(replace(mark, command="") if out else mark for mark in marks),
     )
 
@@ -214,8 +250,8 @@ def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
             kind=_kind(use, holders),
             number=len(gpus),
             name=f"{numbers} {gpu_model(kind, types).name or 'GPU'}" if len(types) > 1 else numbers,
+            label=in_words.label(holders, len(gpus)) if holders else _USES[use],
             jobs=in_words.running(holders),
-            words="" if holders else _USES[use],
         )
 
 
@@ -234,11 +270,11 @@ def _alike(gpu: MapGpu) -> tuple[GpuUse, tuple[Holder, ...], str, bool]:
 def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
     if use is not GpuUse.USED:
         return str(use.value)
-    return "own" if any(holder.server is not None for holder in holders) else "other"
+    return "own" if any(holder.server is not None for holder in holders) else "used"
 
 
-def _bar(used: int, whole: int, out: int, in_words: Callable[[int], str] = "{:,}".format) -> Bar:
-    return Bar(f"{in_words(used)} of {in_words(whole)}", _percent(used, whole), _percent(out, whole))
+def _bar(used: int, whole: int, in_words: Callable[[int], str] = "{:,}".format) -> Bar:
+    return Bar(f"{in_words(used)} of {in_words(whole)}", _percent(used, whole))
 
 
 def _amount(mib: int) -> str:

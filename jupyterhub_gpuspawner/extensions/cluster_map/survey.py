@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -220,6 +221,17 @@ class ClusterMap:
     def nodes_of(self, partition: MapPartition) -> tuple[MapNode, ...]:
         """The nodes of a partition."""
         return tuple(self.node_by_name[name] for name in partition.nodes)
+
+    def line(self, at_most: int) -> tuple[tuple[WaitingJob, str], ...]:
+        """The pending jobs that start first, each once, with a partition: by Slurm's plan, and then by its rank."""
+        jobs = {job.job_id: (job, partition.name) for partition in self.partitions for job in partition.queue}
+        first = heapq.nsmallest(at_most, jobs.values(), key=lambda pair: (_planned(pair[0]), *_ranked(pair[0])))
+        return tuple((self._waiting_job(job), partition) for job, partition in first)
+
+    @cached_property
+    def waiting_ids(self) -> frozenset[str]:
+        """The pending jobs."""
+        return frozenset(job.job_id for partition in self.partitions for job in partition.queue)
 
     def waiting(self, partition: MapPartition, at_most: int) -> tuple[WaitingJob, ...]:
         """The pending jobs of a partition that Slurm considers first."""
@@ -508,4 +520,12 @@ def _map_partition(
 
 def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
     """The pending jobs that are considered first; those that are held or wait for something else come last."""
-    return heapq.nsmallest(at_most, jobs, key=lambda job: (not job.in_queue, *rank(job.priority, job.job_id)))
+    return heapq.nsmallest(at_most, jobs, key=_ranked)
+
+
+def _ranked(job: ClusterJob) -> tuple[Any, ...]:
+    return (not job.in_queue, *rank(job.priority, job.job_id))
+
+
+def _planned(job: ClusterJob) -> float:
+    return math.inf if job.starts_at is None else job.starts_at

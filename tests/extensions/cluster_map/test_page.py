@@ -16,7 +16,17 @@ from jupyterhub_gpuspawner.extensions.cluster_map import page
 from jupyterhub_gpuspawner.extensions.cluster_map.hub import HUB
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.page import served_jobs
-from jupyterhub_gpuspawner.extensions.cluster_map.rows import Bar, GpuRun, Row, Section, sections, summary
+from jupyterhub_gpuspawner.extensions.cluster_map.rows import (
+    Bar,
+    Glance,
+    GpuRun,
+    Row,
+    Section,
+    at_a_glance,
+    in_line,
+    sections,
+    summary,
+)
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     ClusterMap,
     GpuUse,
@@ -98,11 +108,6 @@ def test_a_line_of_the_map() -> None:
             name="gpu",
             state="not accepting new jobs",
             words="1 node; 4 GPUs: 1 free, 3 in use",
-            gpus=Bar("3 of 4", 75),
-            cpus=Bar("6 of 24", 25),
-            memory=Bar("512 MiB of 64 GiB", 1),
-            waiting=(),
-            more_waiting="",
             rows=(
                 Row(
                     name="g1",
@@ -111,11 +116,12 @@ def test_a_line_of_the_map() -> None:
                     reason="",
                     has="4 \N{MULTIPLICATION SIGN} K80, 12 GB",
                     gpus=(
-                        GpuRun("own", 2, "0-1", (ADA_WORDS,)),
-                        GpuRun("other", 1, "2", (BOB_WORDS,)),
-                        GpuRun("free", 1, "3", words="free"),
+                        GpuRun("own", 2, "0-1", "ada, 2 GPUs, 1 h 20 min left", (ADA_WORDS,)),
+                        GpuRun("used", 1, "2", "bob, less than a minute left", (BOB_WORDS,)),
+                        GpuRun("free", 1, "3", "free"),
                     ),
                     jobs=(JobWords("job 9 of an unknown user"),),
+                    without_gpus="1 job without a GPU",
                     cpus=Bar("6 of 24", 25),
                     memory=Bar("512 MiB of 64 GiB", 1),
                 ),
@@ -149,16 +155,16 @@ RUNS = {
     ),
     "not told apart": (
         (MapGpu(None, "k80", GpuUse.USED), MapGpu(None, "k80")),
-        [("other", "1\N{MULTIPLICATION SIGN}", "in use"), ("free", "1\N{MULTIPLICATION SIGN}", "free")],
+        [("used", "1\N{MULTIPLICATION SIGN}", "in use"), ("free", "1\N{MULTIPLICATION SIGN}", "free")],
     ),
     "shared by a server and a job": (
         (MapGpu(0, "k80", GpuUse.USED, (BOB, Holder("7", "ada", ""))),),
-        [("own", "0", "job 8 of bob; ada's server, job 7")],
+        [("own", "0", "2 jobs: job 8 of bob; ada's server, job 7")],
     ),
     "out": ((MapGpu(0, "", GpuUse.OUT),), [("out", "0", "out")]),
     "many jobs": (
         (MapGpu(0, "k80", GpuUse.USED, tuple(Holder(str(n), "bob") for n in range(9))),),
-        [("other", "0", "; ".join([f"job {n} of bob" for n in range(6)] + ["3 more jobs"]))],
+        [("used", "0", "9 jobs: " + "; ".join([f"job {n} of bob" for n in range(6)] + ["3 more jobs"]))],
     ),
 }
 
@@ -167,10 +173,11 @@ def test_a_slice_in_line_has_the_name_that_it_has_on_its_node() -> None:
     """A MIG profile does not name the GPU that is divided; the nodes that have it do."""
     node = MapNode("m1", NodeUse.IDLE, "free", gpus=(MapGpu(0, "a100"), MapGpu(1, "1g.10gb")))
 
-    (section,) = sections(a_map(node, queue=(waiting("11", "gpu:1g.10gb:1", time_limit=3600),)), now=NOW)
+    cluster_map = a_map(node, queue=(waiting("11", "gpu:1g.10gb:1", time_limit=3600),))
+    (section,), (line,) = sections(cluster_map, now=NOW), in_line(cluster_map, now=NOW)
 
     assert section.rows[0].has.endswith("A100 slice, 10 GB")
-    assert section.waiting[0].asks.startswith("1 \N{MULTIPLICATION SIGN} A100 slice, 10 GB, ")
+    assert line.asks.startswith("1 \N{MULTIPLICATION SIGN} A100 slice, 10 GB, ")
 
 
 @pytest.mark.parametrize(("gpus", "runs"), RUNS.values(), ids=RUNS.keys())
@@ -178,7 +185,7 @@ def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], runs: list[tuple[str, str, s
     """The name and the text of each piece."""
     (section,) = sections(a_map(MapNode("g1", NodeUse.MIXED, "partly used", gpus=gpus)), now=NOW)
     pieces = section.rows[0].gpus
-    words = ["; ".join(filter(None, (*(job.words for job in run.jobs), run.words))) for run in pieces]
+    words = [": ".join(filter(None, (run.label, "; ".join(job.words for job in run.jobs)))) for run in pieces]
     assert [(run.kind, run.name, text) for run, text in zip(pieces, words, strict=True)] == runs
 
 
@@ -234,7 +241,7 @@ def clock(at: float) -> Any:
 
 
 def test_jobs_in_line() -> None:
-    """Those that Slurm considers first, with what they ask for, since when, and the expected start or the reason."""
+    """Those that start first by Slurm's plan, what they ask for, since when, and the start or the reason."""
     first = waiting(
         "11", "gpu:k80:2", starts_in=1200, submitted_at=NOW - 720, memory_mib=1024, time_limit=3600, user="hub"
     )
@@ -249,20 +256,20 @@ def test_jobs_in_line() -> None:
         return Moment(words, clock(at).isoformat(timespec="seconds"), f"{clock(at):%H:%M %Z}")
 
     assert section.words == "1 node; 4 GPUs: 1 free, 3 in use; 3 jobs waiting"
-    assert section.waiting == (
-        WaitingLine(
-            JobWords("ada's server lab, job 11", path="ada/lab", stop="Stop ada's server lab"),
-            "2 \N{MULTIPLICATION SIGN} K80, 12 GB, 4 CPUs, 1 GiB, 1 h",
-            moment("for 12 min, since", NOW - 720),
-            "expected start: within 20 min, if nobody with a higher priority comes",
-            "All matching resources are in use.",
-        ),
+    assert in_line(cluster_map, now=NOW, rights=rights) == (
         WaitingLine(
             JobWords("job 12 of bob"),
             "2 nodes, 1 \N{MULTIPLICATION SIGN} GPU on each, 3 \N{MULTIPLICATION SIGN} a100 shard on each, 4 CPUs, "
             "no time limit",
             None,
-            "expected start: soon (it was expected 5 s ago)",
+            "soon (it was expected 5 s ago)",
+            "All matching resources are in use.",
+        ),
+        WaitingLine(
+            JobWords("ada's server lab, job 11", path="ada/lab", stop="Stop ada's server lab"),
+            "2 \N{MULTIPLICATION SIGN} K80, 12 GB, 4 CPUs, 1 GiB, 1 h",
+            moment("waits for 12 min, since", NOW - 720),
+            "within 20 min, if nobody with a higher priority comes",
             "All matching resources are in use.",
         ),
         WaitingLine(
@@ -276,17 +283,45 @@ def test_jobs_in_line() -> None:
 
 
 def test_a_long_line_is_cut() -> None:
-    """Ten jobs and the number of the others."""
-    (section,) = sections(a_map(G1, queue=tuple(waiting(str(n)) for n in range(25))), now=NOW)
-    named = [line.job.words for line in section.waiting]
-    assert named == [f"job {n} of an unknown user" for n in range(10)]
-    assert section.more_waiting == "15 more jobs waiting: use the filter above to find them."
+    """Twenty jobs are named."""
+    cluster_map = a_map(G1, queue=tuple(waiting(str(n)) for n in range(25)))
+    named = [line.job.words for line in in_line(cluster_map, now=NOW)]
+    assert named == [f"job {n} of an unknown user" for n in range(20)]
+    assert len(cluster_map.waiting_ids) == 25
 
 
-BARS: dict[str, tuple[MapNode, tuple[Bar | None, Bar, Bar]]] = {
+def test_a_job_that_waits_for_several_partitions_stands_in_line_once() -> None:
+    """By its start in Slurm's plan, whichever partition it is listed in."""
+    both, planned = waiting("1"), waiting("2", starts_in=600)
+    parts = (MapPartition("a", queue=(both,)), MapPartition("b", queue=(both, planned)))
+    named = [line.job.words for line in in_line(ClusterMap(parts), now=NOW)]
+
+    assert named == ["job 2 of an unknown user", "job 1 of an unknown user"]
+
+
+def test_the_cluster_at_a_glance() -> None:
+    """What is in use, who waits, and the first nodes that are out of service or that something is known of."""
+    out = MapNode("g2", NodeUse.OUT, "drained", reason="fan", gpus=(MapGpu(0, "k80", GpuUse.OUT),))
+    queue = (waiting("11"), waiting("12"))
+    cluster_map = a_map(G1, out, queue=queue, served=(ServedJob("11", "ada"),))
+    marks = (NodeMarks("failing_nodes", {"g1": (NodeMark("The last 3 starts here failed."),)}, ()),)
+    (section,) = sections(cluster_map, now=NOW, marks=marks)
+
+    assert at_a_glance(cluster_map, (section,)) == Glance(
+        totals=totals((G1, out)),
+        gpus=Bar("3 of 5", 60),
+        waiting=2,
+        servers_waiting=1,
+        out=(section.rows[1],),
+        marked=(section.rows[0],),
+        nodes_marked=1,
+    )
+
+
+BARS: dict[str, tuple[MapNode, tuple[Bar, Bar]]] = {
     "in use and free": (
         MapNode("g1", NodeUse.MIXED, "", "", cpus=10, cpus_used=4, memory_mib=1024, gpus=(MapGpu(0),)),
-        (Bar("0 of 1", 0), Bar("4 of 10", 40), Bar("0 of 1 GiB", 0)),
+        (Bar("4 of 10", 40), Bar("0 of 1 GiB", 0)),
     ),
     "a drained node with a job": (
         MapNode(
@@ -299,18 +334,23 @@ BARS: dict[str, tuple[MapNode, tuple[Bar | None, Bar, Bar]]] = {
             memory_used_mib=256,
             gpus=(MapGpu(0, use=GpuUse.USED), MapGpu(1, use=GpuUse.OUT)),
         ),
-        (Bar("1 of 2", 50, 50), Bar("4 of 10", 40, 60), Bar("256 MiB of 1 GiB", 25, 75)),
+        (Bar("4 of 10", 40), Bar("256 MiB of 1 GiB", 25)),
     ),
-    "no GPU": (MapNode("c1", NodeUse.IDLE, "", cpus=8), (None, Bar("0 of 8", 0), Bar("0 of 0", 0))),
+    "no GPU": (MapNode("c1", NodeUse.IDLE, "", cpus=8), (Bar("0 of 8", 0), Bar("0 of 0", 0))),
 }
 
 
 @pytest.mark.parametrize(("node", "bars"), BARS.values(), ids=BARS.keys())
-def test_a_bar_is_in_use_free_and_out_whatever_it_counts(node: MapNode, bars: tuple[Bar | None, Bar, Bar]) -> None:
-    """GPUs, CPUs and memory of a partition in percent of the whole; those of its only node say the same."""
+def test_a_bar_is_what_is_in_use_of_the_whole(node: MapNode, bars: tuple[Bar, Bar]) -> None:
+    """CPUs and memory of a node in percent."""
     (section,) = sections(a_map(node), now=NOW)
-    assert (section.gpus, section.cpus, section.memory) == bars
-    assert (section.rows[0].cpus, section.rows[0].memory) == bars[1:]
+    assert (section.rows[0].cpus, section.rows[0].memory) == bars
+
+
+def test_a_partition_without_gpus_says_how_many_cpus_are_in_use() -> None:
+    """There is nothing else to tell."""
+    (section,) = sections(a_map(MapNode("c1", NodeUse.MIXED, "", cpus=320, cpus_used=228)), now=NOW)
+    assert section.words == "1 node; no GPU; 228 of 320 CPUs in use"
 
 
 def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
@@ -336,7 +376,7 @@ def test_one_partition_longer_than_a_page_shows_its_first_lines() -> None:
 def test_memory_of_many_nodes_is_told_in_tebibytes() -> None:
     """Six digits of GiB are hard to read."""
     big = MapNode("g1", NodeUse.MIXED, "partly used", memory_mib=1000 * 1024**2, memory_used_mib=9 * 1024**2)
-    assert sections(a_map(big), now=NOW)[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
+    assert sections(a_map(big), now=NOW)[0].rows[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
 
 
 def test_the_whole_in_one_line() -> None:
@@ -352,10 +392,10 @@ def test_a_job_without_gpus_and_its_stop_stay_in_one_row() -> None:
     rights = Rights(stop=frozenset({("ada", ""), ("bob", "")}))
     page = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     filters = dict.fromkeys(("text", "partition", "use"), "")
-    html = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters)
+    html = page.render(sections=sections(cluster_map, now=NOW, rights=rights), filters=filters)
     row = BeautifulSoup(html, "html.parser")
 
-    assert (len(row.select("li section > details")), row.select("p details")) == (2, [])
+    assert (len(row.select("li > details button")), row.select("p details")) == (2, [])
 
 
 def test_a_stop_leads_back_to_the_map() -> None:
@@ -379,13 +419,14 @@ def test_every_text_of_the_map_is_escaped() -> None:
         jobs=(Holder("8", bad),),
         reservation=bad,
     )
-    line = (waiting("9", user=bad, reason=bad)._replace(gpus=(Gres("gpu", bad),)),)
-    cluster_map = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=line),), (node,))
+    queue = (waiting("9", user=bad, reason=bad)._replace(gpus=(Gres("gpu", bad),)),)
+    cluster_map = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=queue),), (node,))
     rights = Rights(log=frozenset({(bad, bad)}), stop=frozenset({(bad, bad)}))
     page = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     filters = {"text": bad, "partition": bad, "use": bad}
-    rendered = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters)
+    parts, line = sections(cluster_map, now=NOW, rights=rights), in_line(cluster_map, now=NOW, rights=rights)
+    rendered = page.render(sections=parts, line=line, more_in_line=0, filters=filters)
 
     soup = BeautifulSoup(rendered, "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().lower().count(bad) == 16  # a type is shown as its model
+    assert soup.get_text().lower().count(bad) == 17  # a type is shown as its model

@@ -614,7 +614,7 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
     sign_in(page, hub, "admin")
     page.goto(hub.url + MAP)
     for _ in range(60):
-        text = page.locator("#gpuspawner-map").inner_text()
+        text = page.locator("#gpuspawner-map").text_content() or ""
         if all(word in text for word in words):
             return
         page.wait_for_timeout(1000)
@@ -624,7 +624,8 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
 
 def pieces(page: Page, name: str) -> list[str]:
     """The GPUs of a node as its row shows them."""
-    return [" ".join(text.split()) for text in node(page, name).locator("xpath=./div[3]/div").all_inner_texts()]
+    cells = node(page, name).locator(".gs-cells > :not([aria-hidden])")
+    return [" ".join(text.split()) for text in cells.all_text_contents()]
 
 
 def test_the_map_shows_each_gpu_and_says_what_rest_says(
@@ -640,14 +641,16 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     served = f"kim's server lab, job {lab}"
     rows = pieces(page, "g1")
     assert sum(served in piece for piece in rows) >= 1
-    assert f"0 job {busy} of " in rows[0]
-    ours, free = sorted(pieces(page, "d1"))
-    assert re.fullmatch(rf"0-3 kim's server, job {own}, 1 h( \d+ min)? left Log Stop", ours)
-    assert free == "4-7 free"
-    assert pieces(page, "m1") == ["0-1 A100 free", "2-5 A100 slice free"]
+    assert f"GPU 0job {busy} of " in rows[0]
+    free, ours = sorted(pieces(page, "d1"))
+    left = r"1 h( \d+ min)? left"
+    words = rf"kim, 4 GPUs, {left}GPU 0-3kim's server, job {own}, {left}LogStop kim's server"
+    assert re.fullmatch(words, ours), ours
+    assert free == "GPU 4-7: free"
+    assert pieces(page, "m1") == ["GPU 0-1 A100: free", "GPU 2-5 A100 slice: free"]
     expect(node(page, "c2")).to_contain_text("drained: does not accept jobs")
     expect(node(page, "c2")).to_contain_text("fan <b>broken</b>")
-    expect(node(page, "d1")).to_contain_text("CPUs 20 of 40")
+    expect(node(page, "d1")).to_contain_text("20 of 40 CPUs")
 
     status, document = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
     nodes = {entry["name"]: entry for entry in document["nodes"]}
@@ -754,11 +757,12 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     expect(line).to_contain_text(re.compile(r"for \d+ .*, since \d\d:\d\d"))
     expect(line).to_contain_text(reason)
 
-    lab = node(page, "g1").locator("div.own").first
+    lab = node(page, "g1").locator("details:has(> .own)").first
+    lab.locator("summary").click()
     lab.get_by_role("link", name="Log").click()
     expect(page.get_by_role("heading", name=re.compile(r"^Log: .+ \(server lab\)$"))).to_be_visible()
     page.go_back()
-    lab.get_by_text("Stop", exact=True).click()
+    lab.locator("summary").click()
     lab.get_by_role("button", name="Stop kim's server lab").click()
     page.wait_for_url(f"**{MAP}")
     for _ in range(600):
@@ -771,9 +775,10 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     operator = open_page()
     sign_in(operator, hub, "olive")
     operator.goto(hub.url + MAP)
-    ours = node(operator, "d1").locator("div.own")
+    ours = node(operator, "d1").locator("details:has(> .own)")
+    ours.locator("summary").click()
     expect(ours.get_by_role("link", name="Log")).to_be_visible()
-    assert operator.locator("#gpuspawner-map li summary").count() == 0
+    assert operator.locator("#gpuspawner-map button").count() == 0
 
 
 @pytest.mark.nightly
@@ -805,6 +810,6 @@ def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
     first = page.locator("#gpuspawner-map details").first
     page.get_by_role("link", name="Clear").focus()
     page.keyboard.press("Tab")
-    expect(first.locator("summary")).to_be_focused()
+    expect(first.locator("> summary")).to_be_focused()
     page.keyboard.press("Enter")
     expect(first.locator("li").first).to_be_hidden()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.seeing import sign_in, sign_in_with_server, width_left_over
@@ -124,19 +126,65 @@ def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page
 
 
 @pytest.mark.nightly
-def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) -> None:
-    """Its legend, and how much of nodes and partitions is in use: the browser removes other backgrounds."""
+def test_forced_colours_keep_the_bars_and_cells_of_the_map(hub: HubProcess, page: Page) -> None:
+    """They are drawn with borders, which the browser keeps."""
     page.emulate_media(forced_colors="active")
     sign_in_with_server(page, hub, "admin")
     page.goto(hub.url + PAGES["map"])
-    bars = ".gpuspawner-legend li, .gpuspawner-bars > span, .gpuspawner-partition > ul > li > :nth-child(4) > span"
-    adjusted = page.locator(bars).evaluate_all(
-        """(bars) => bars.map((bar) => [getComputedStyle(bar), getComputedStyle(bar, "::before")]
-            .some((style) => style.forcedColorAdjust === "none" && style.backgroundImage !== "none"))"""
+    drawn = page.locator("#gpuspawner-cluster :is(.gs-cell, .gs-legend i, .gs-bar > svg)").evaluate_all(
+        """(drawn) => drawn.map((each) => getComputedStyle(each))
+            .map((style) => parseFloat(style.borderTopWidth) + parseFloat(style.borderBottomWidth) > 0)"""
     )
 
-    assert len(adjusted) > 4
-    assert all(adjusted)
+    assert len(drawn) > 4
+    assert all(drawn)
+
+
+class Strict:
+    """A site whose Content-Security-Policy allows nothing inline, in front of a window.
+
+    JupyterHub's own frame has scripts in its pages: each is allowed by its hash. ``faults`` is what the browser
+    refused.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.faults: list[str] = []
+        page.expose_function("reportViolation", self._add)
+        page.add_init_script(
+            """document.addEventListener("securitypolicyviolation", (fault) =>
+                reportViolation(`${fault.violatedDirective} ${fault.blockedURI} ${fault.sourceFile}`))"""
+        )
+        page.route("**", self._answer)
+
+    def _add(self, fault: str) -> None:
+        self.faults.append(fault)
+
+    def _answer(self, route: Route) -> None:
+        if route.request.resource_type != "document":
+            route.continue_()
+            return
+        response = route.fetch(max_redirects=0)
+        scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", response.text(), re.DOTALL)
+        hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+        sources = " ".join(f"'sha256-{value}'" for value in hashes)
+        policy = (
+            f"default-src 'self'; style-src 'self'; script-src 'self' {sources} 'report-sample'; img-src 'self' data:"
+        )
+        route.fulfill(response=response, headers={**response.headers, "content-security-policy": policy})
+
+
+def test_no_page_needs_what_a_strict_policy_forbids(hub: HubProcess, page: Page) -> None:
+    """Neither an attribute nor an element with a style, nor a script in a page but those of JupyterHub's frame."""
+    sign_in_with_server(page, hub, "admin")
+    strict = Strict(page)
+    faults = {}
+    for name in opened(page, hub):
+        page.locator("details").evaluate_all("all => all.forEach((each) => (each.open = true))")
+        page.wait_for_timeout(500)
+        faults[name] = [*strict.faults]
+        strict.faults.clear()
+
+    assert faults == {name: [] for name in PAGES}
 
 
 @pytest.mark.nightly

@@ -35,9 +35,8 @@ function cluster(filter) {
     map.replaceChildren(...document.importNode(news, true).childNodes);
     showTimes(map);
     if (focused) first(map, `details[data-partition="${CSS.escape(focused)}"] > summary`)?.focus();
-    const words = one(fresh, "#gpuspawner-summary").textContent ?? "";
-    write(summary, words);
-    if (filtered) write(one(document, "#gpuspawner-found"), words);
+    summary.replaceChildren(...document.importNode(one(fresh, "#gpuspawner-summary"), true).childNodes);
+    if (filtered) write(one(document, "#gpuspawner-found"), one(fresh, "#gpuspawner-found").dataset.words ?? "");
   }
 
   filter.addEventListener("input", () => {
