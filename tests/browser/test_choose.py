@@ -320,7 +320,7 @@ def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(cour
     page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
     page.fill("[name='profile-option-k80--hours']", "30")
     page.get_by_role("button", name="Start").click()
-    expect(page.locator("h1")).to_have_text("Your server did not start", timeout=PATIENCE)
+    expect(page.locator(".gs-state.failed")).to_have_text("Your server did not start", timeout=PATIENCE)
     expect(page.locator("#gpuspawner-what")).to_have_text("30 h is more than the limit of 24 h.")
     page.locator("#start").click()
     state = page.locator("#profile-k80-state")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +20,29 @@ from jupyterhub_gpuspawner.wire.documents import LOG_MARK
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
+
+
+class Repair(str, Enum):
+    """Who can do something about a start that failed."""
+
+    YOU = "you"
+    """Its user, by another choice or with room in the home folder: the same start fails again."""
+    ADMINISTRATOR = "administrator"
+    """The same start fails again until the profile, the hub or the node is mended."""
+    ANYBODY = "anybody"
+    """To start again may help."""
+
+
+REPAIRS: Mapping[str, Repair] = {
+    **dict.fromkeys(("home_full", "submit_rejected", "queue_timeout", "job_out_of_memory"), Repair.YOU),
+    **dict.fromkeys(("module_command", "module_path", "module", "conda_command", "conda"), Repair.ADMINISTRATOR),
+    **dict.fromkeys(("venv", "setup", "prologue", "launcher", "script", "command"), Repair.ADMINISTRATOR),
+    **dict.fromkeys(("command_refused", "home_unwritable", "log_full", "log_silent"), Repair.ADMINISTRATOR),
+    **dict.fromkeys(("tmp_full", "tmp_unwritable", "tmp_silent", "hook", "unreachable"), Repair.ADMINISTRATOR),
+    **dict.fromkeys(("configuration", "gpuspawner_error", "slurm_output"), Repair.ADMINISTRATOR),
+    **dict.fromkeys(("server", "home_silent"), Repair.ANYBODY),
+}
+"""By the fault of a start; of another fault it is anybody."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +103,11 @@ class Ending:
     def failed(self) -> bool:
         """It is that of a start, and nobody stopped it."""
         return self.cause.kind is Kind.START_FAILED
+
+    @property
+    def repair(self) -> Repair:
+        """Who can do something about it."""
+        return REPAIRS.get(self.cause.fault, Repair.ANYBODY)
 
     @property
     def log_says_more(self) -> bool:

@@ -59,9 +59,10 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, as_query, parse_choice_query, pending_url, server_named
-from jupyterhub_gpuspawner.hub.words import CONTACT_OF_ANOTHER, TOLD, title_of_another, words_for
+from jupyterhub_gpuspawner.hub.words import CONTACT_OF_ANOTHER, TOLD, job_in, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.sections import program_of
+from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
 
@@ -261,12 +262,28 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, o
     return {
         "ending": ending,
         "shown": _shown(ending, spawner, own=own) if ending is not None else None,
+        "report": _report(ending, spawner) if ending is not None else "",
         "profile": server.profile_name if ending is not None else "",
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,
         "stopped_in": stage.value if stage is not None and _STOPPED in query else "",
     }
+
+
+def _report(ending: Ending, spawner: Any) -> str:
+    """What an administrator needs to know of a start that failed, line by line; nothing that the log alone says."""
+    job, cluster = ending.job, server_of(spawner, with_start=False).cluster
+    facts = {
+        "Profile": f"{ending.profile} ({ending.slug})" if ending.slug else "",
+        "Job": job_in(ending.job_id, job.partition if job is not None else "", cluster) if ending.job_id else "",
+        "Node": (job.batch_host or job.nodes) if job is not None else "",
+        "When": utc(ending.at) or "",
+        "User": spawner.user.name,
+        "Log": ending.log,
+    }
+    lines = (f"{name + ':':<9}{fact}" for name, fact in facts.items() if fact)
+    return "\n".join((words_of(ending, to_user=False).sentence, *lines))
 
 
 def _shown(ending: Ending, spawner: Any, *, own: bool) -> Words:
@@ -314,7 +331,9 @@ class _WithContent:
             content["below"] = await extensions.below_wait(self, spaces["spawner"])
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="", line="")
-            content["shown"] = _shown(content["ending"], spaces["user"].spawners[spaces["server_name"]], own=own)
+            spawner = spaces["user"].spawners[spaces["server_name"]]
+            content["shown"] = _shown(content["ending"], spawner, own=own)
+            content["report"] = _report(content["ending"], spawner)
         return await super().render_template(name, **{**spaces, **content, "own": own, "spoken": words_for(own=own)})  # type: ignore[misc]
 
     def _may_read_log(self, user: Any, server_name: str) -> bool:

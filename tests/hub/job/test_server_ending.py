@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.hub.job.cause import (
     job_ended_in_start,
     start_failed,
 )
-from jupyterhub_gpuspawner.hub.job.ending import TEXT_LIMIT, Ending, ending_state, stored_ending
+from jupyterhub_gpuspawner.hub.job.ending import REPAIRS, TEXT_LIMIT, Ending, Repair, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of, spawn_failure, start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
@@ -786,3 +786,12 @@ def test_somebody_else_does_not_read_of_their_own_server(fault: str, job: Job | 
 
     texts = [text for words in said for text in (words.sentence, words.advice)]
     assert [text for text in texts if re.search("[Yy]our (?:server|administrator)", text)] == []
+
+
+def test_who_can_repair_a_start_is_declared_for_all_that_a_job_reports() -> None:
+    """A full home is its user's; a module that is missing is not, and the same start would fail again."""
+    assert set(FAULTS) <= set(REPAIRS)
+    assert [Ending(start_failed(fault)).repair for fault in ("home_full", "module", "timeout")] == [
+        *(Repair.YOU, Repair.ADMINISTRATOR),
+        Repair.ANYBODY,
+    ]

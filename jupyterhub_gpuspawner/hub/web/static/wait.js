@@ -1,6 +1,6 @@
 // The page of a server that is starting, stopping, or not running.
 
-import { all, first, one, wordsIn, write } from "./elements.js";
+import { all, copyOnClick, first, one, wordsIn, write } from "./elements.js";
 import { base } from "./hub.js";
 import { say, secondsUntil } from "./times.js";
 import { duration } from "./words.js";
@@ -297,6 +297,8 @@ function waitForServer(page) {
   window._jupyterhub_page_loaded = true;
 }
 
+const copy = first(document, "#gpuspawner-copy", HTMLButtonElement);
+if (copy) copy.hidden = !copyOnClick(copy, "Copied", () => one(document, "#gpuspawner-report").textContent ?? "");
 const pending = first(document, "#gpuspawner-pending");
 if (pending) waitForServer(pending);
 if (first(document, "#gpuspawner-stopping")) setTimeout(() => window.location.reload(), 3000);
