@@ -131,6 +131,24 @@ def test_only_tokens_have_colours(path: Path) -> None:
     assert LITERAL.findall(text) == []
 
 
+BY_ITSELF = PACKAGE / "extensions" / "records" / "report.html"
+"""A file that allows its own style by its hash."""
+DEMO = PACKAGE / "demo" / "templates"
+"""No pages of a site."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in TEMPLATES if path != BY_ITSELF and path.parent != DEMO],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_no_page_has_what_a_strict_policy_forbids(path: Path) -> None:
+    """A style in an attribute or an element, a script in the page, or in an attribute; data is no script."""
+    inline = r"<style|<script(?![^>]*(?:\ssrc=|application/json))|<[^>]*\s(?:style|on[a-z]+)="
+
+    assert re.findall(inline, re.sub(r"\{#.*?#\}", "", path.read_text("utf-8"), flags=re.DOTALL)) == []
+
+
 def test_every_token_that_is_used_is_there() -> None:
     """A misspelt variable is no error to a browser: the declaration is left out."""
     sources = [
