@@ -216,6 +216,9 @@ def before_end(server: Server, now: float, seconds: float) -> Iterator[Letter]:
     """That a running server ends in less than so many seconds; once for each end, which may be put off."""
     ends = server.placement.ends_at if server.placement is not None else None
     ends_at = parse_time(ends).timestamp() if ends is not None else 0.0
+    started = server.placement.started_at if server.placement is not None else None
+    if started is not None and ends_at - parse_time(started).timestamp() <= seconds:
+        return  # whoever chose so little time knows that
     if now < ends_at <= now + seconds:
         title = server_title(server)
         yield Letter(
