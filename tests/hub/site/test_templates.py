@@ -133,3 +133,22 @@ def test_a_template_takes_no_words_that_are_not_there(path: Path) -> None:
     asked = {name.attr for name in tests if isinstance(name, nodes.Getattr)}  # of an extension that need not be there
 
     assert [text for text in missing if text.rpartition(" ")[2] not in asked] == []
+
+
+@pytest.mark.parametrize(("status", "heading"), [(403, "You may not open this page"), (418, "I'm a teapot")])
+def test_an_error_is_said_in_plain_words_with_a_way_on(status: int, heading: str) -> None:
+    """What the hub says of it stands below; of an error that is rare, only that."""
+    tools = SimpleNamespace(
+        times=times, words=words, links=lambda *_: [], notices=lambda _: [], static=lambda base, name: base + name
+    )
+    hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
+    error = {"status_code": status, "status_message": "I'm a teapot", "message": "No <scope>."}
+    reader = SimpleNamespace(name="ada", json_escaped_name="ada")
+    template = Environment(loader=loader_with_ours([], STOCK), autoescape=True).get_template("error.html")
+    html = template.render(**hub, **error, user=reader, parsed_scopes={}, gpuspawner=tools, gpuspawner_reader=reader)
+    shown = BeautifulSoup(html, "html.parser").select_one("#gpuspawner-error")
+
+    assert shown is not None
+    assert shown.h1.get_text() == heading  # type: ignore[union-attr]
+    assert f"{status} I'm a teapot: No <scope>." in shown.get_text()
+    assert [link["href"] for link in shown.select("a")] == ["/hub/home"]
