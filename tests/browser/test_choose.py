@@ -51,6 +51,16 @@ PROFILES = f"""
   slug: week
   slurm: {{partition: gpu, gpus: 1, gpu_type: a100, time: 7-0}}
   command: {COMMAND}
+- display_name: Twelve cores
+  slug: cores
+  slurm: {{partition: batch, cpus: 12, memory: 8G, time: "8:00:00"}}
+  command: {COMMAND}
+- display_name: Two cores
+  slurm: {{partition: batch, cpus: 2, memory: 2G, time: "8:00:00"}}
+  command: {COMMAND}
+- display_name: Two K80
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 2G, time: "1:00:00"}}
+  command: {COMMAND}
 - display_name: Summer school
   slug: summer
   description: Opens in July.
@@ -271,6 +281,58 @@ def test_before_the_click_slurm_says_when_it_would_start(
     expect(state).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert slurm_cluster.run("squeue", "-h") == ""
+
+
+@pytest.mark.parametrize(("height", "seen"), [(768, 9), (640, 7)])
+def test_so_many_profiles_are_in_view(course: HubProcess, open_page: OpenPage, height: int, seen: int) -> None:
+    """With *Start* beside them, on a screen of 1366 x 768 and in its browser's window; nothing is covered."""
+    page = open_page()
+    page.set_viewport_size({"width": 1366, "height": height})
+    sign_in(page, course, "noor")
+    form_of(page, course)
+    bottoms = page.locator(".gs-row").evaluate_all("rows => rows.map(row => row.getBoundingClientRect().bottom)")
+
+    assert len(bottoms) == 9
+    assert sum(bottom <= height for bottom in bottoms) >= seen
+    expect(page.get_by_role("button", name="Start")).to_be_in_viewport(ratio=1)
+    assert width_left_over(page) == 0
+
+
+def test_a_long_list_has_filters(course: HubProcess, page: Page) -> None:
+    """By what starts now, by model of GPU, and without a GPU; what is chosen stays in sight."""
+    sign_in(page, course, "iris")
+    form_of(page, course)
+    chips, rows = page.get_by_role("radiogroup", name="Show"), page.locator(".gs-row:visible > label")
+    shown = {}
+    for name in ("P100", "No GPU", "All"):
+        chips.get_by_text(name).click()
+        shown[name] = [row.split(":")[0] for row in rows.all_inner_texts()]
+
+    assert shown == {
+        "P100": ["One K80", "The whole DGX-1"],
+        "No GPU": ["One K80", "A node with Fluent", "Today's course", "Twelve cores", "Two cores", "Summer school"],
+        "All": [
+            *("One K80", "The whole DGX-1", "A node with Fluent", "Today's course", "A week on one GPU"),
+            *("Twelve cores", "Two cores", "Two K80", "Summer school"),
+        ],
+    }
+
+
+def test_what_is_full_offers_what_is_free_and_the_most_like_it(
+    course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+) -> None:
+    """Other GPUs before cores; one click chooses it."""
+    sign_in(page, course, "jana")
+    with full_dgx1(slurm_cluster):
+        expect_fresh(page, course, "full")
+        form_of(page, course, "?opt-profile=dgx1")
+        offered = page.get_by_role("region", name="The whole DGX-1: your choice").locator("[data-choose]")
+        names = offered.all_inner_texts()
+        offered.first.click()
+
+    assert names == ["Two K80", "One K80"]
+    expect(page.get_by_role("radio", name="Two K80")).to_be_checked()
+    expect(page.get_by_role("radio", name="Two K80")).to_be_focused()
 
 
 @pytest.mark.nightly

@@ -218,7 +218,7 @@ function choose(form) {
     const line = stateOf(profile);
     say(line, text, at, true);
     line.className = `gs-state${chance ? ` ${chance}` : ""}`;
-    const end = one(profile, ".gs-ends");
+    const end = one(profile, ".gs-until");
     end.hidden = !ends;
     if (ends) say(end, words.ends, ends);
   }
