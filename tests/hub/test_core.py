@@ -56,7 +56,7 @@ def test_a_server_is_chosen_started_shown_and_stopped_with_a_restart_of_the_hub_
     ended = card(ann)
 
     # what is known of the nodes says whether their CPUs are cores
-    assert re.search(r" K80, 12 GB 2 (CPUs|cores) 1 GiB memory 10 min Options for Two K80 Cores", form.text)
+    assert re.search(r"Options for Two K80 Cores .* K80, 12 GB 2 (CPUs|cores) 1 GiB memory 10 min", form.text)
     assert re.search(r"Submitted \(\w+\) In line \(\w+\) Node \(\w+\) Starting", pending.text)
     assert [gpu["name"] for gpu in placement["gpus"]] == ["Tesla K80"] * 2
     assert (placement["weakest_link"], placement["simulated"], placement["problems"]) == ("PIX", True, [])

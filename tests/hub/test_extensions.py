@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.hub.extension import (
     Forecast,
     Hardware,
     HubExtension,
+    Letter,
     Link,
     NodeMarks,
     Notice,
@@ -140,6 +141,7 @@ OF_ALL_KINDS = HubExtension(
     below_map=section,
     with_server=Kept,
     parts_of=lambda _spawner, _server: [ServerPart("good")],
+    letters=lambda _settings, _now: [Letter("ann", "good", "Good", "It is good.", 1e10)],
     choices_of=lambda _spawner, profile: profile.model_copy(update={"description": "Good."}),
     refused_choices=lambda _spawner, _request: {"account": {"a": "is not yours"}},
     page_tools={"good": 1},
@@ -175,6 +177,7 @@ async def whole(hub: HubExtensions, ann: User) -> dict[str, Any]:
         "below_map": await hub.below_map(handler, handler, "cedar"),
         "with_server": hub.with_server(spawner).to_state(),
         "parts_of": hub.parts_of(spawner, None),
+        "letters": hub.letters({}, 0.0),
         "choices_of": hub.with_choices(spawner, PROFILE).description,
         "refused_choices": hub.refused_choices(spawner, handler),
         "page_tools": hub.page_tools,
@@ -202,7 +205,7 @@ def later(run: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
-ALL_HOOKS = ("estimate", "prepare", "marks_of", "parts_of", "notices", "choices_of", "refused_choices")
+ALL_HOOKS = ("estimate", "prepare", "marks_of", "parts_of", "notices", "letters", "choices_of", "refused_choices")
 ALL_COROUTINES = ("forecast", "below_wait", "below_map")
 OF_PROFILES = ("offered", "errors", "refusal", "occasion")
 
