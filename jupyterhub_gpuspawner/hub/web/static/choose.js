@@ -52,6 +52,8 @@ export function currentChoice(form) {
     const input = unlisted && listed?.value === "unlisted-choice" ? unlisted : listed;
     if (input?.value) options[optionOf(field)] = input.value;
   }
+  const accepted = all(profile, "input[type=checkbox]:checked", HTMLInputElement).map((box) => box.value);
+  if (accepted.length) options.alternatives = accepted.join(",");
   return { profile, slug: radio.value, options };
 }
 
