@@ -38,7 +38,7 @@ LOOK_SECONDS = 15.0
 LOOK_PATIENCE = 2.0
 """Seconds that a look waits for a new view of the cluster; it goes by the last one then."""
 AGAIN_SECONDS = 300.0
-"""Seconds until a choice is submitted beside once more: it was refused, or did not start at once."""
+"""Seconds until a choice is submitted beside once more that was refused, or did not start at once; also of an error."""
 
 
 class WithRival(GPUSlurmSpawner):
@@ -50,6 +50,8 @@ class WithRival(GPUSlurmSpawner):
         """By profile and resources: when it may be submitted beside again, by the monotonic clock."""
         self._beside: tuple[JobRequest | None, Watch, float] | None = None
         """What the job beside was submitted for (None after a restart), its watch, and since when it is watched."""
+        self._judged: tuple[Any, Any] = None, None
+        """The view of the cluster by which it was last judged what is free, and the user options then."""
         self._end_of_rival: asyncio.Task[None] | None = None
 
     def acceptable(self) -> Sequence[JobRequest]:
@@ -160,14 +162,16 @@ class WithRival(GPUSlurmSpawner):
             changed = self.watch.changed  # before the step: what changes from now on is not missed
             if self.job_id != job_id:
                 return
+            pause = AGAIN_SECONDS
             try:
                 await self._take_step()
+                pause = LOOK_SECONDS
             except GPUSpawnerError as error:  # the job that waits goes on waiting
                 self.log.warning("Nothing is submitted beside job %s of %s: %s", *self._log_names, error)
             except Exception:
                 self.log.exception("Nothing is submitted beside job %s of %s", *self._log_names)
             if self.job_id == job_id:
-                await first_of(changed.wait(), asyncio.sleep(LOOK_SECONDS))
+                await first_of(changed.wait(), asyncio.sleep(pause))
 
     async def _take_step(self) -> None:
         contest = self.attempt.contest
@@ -198,8 +202,12 @@ class WithRival(GPUSlurmSpawner):
         return watch.status, time.monotonic() - since
 
     async def _look(self) -> None:
-        """Submit the first of the acceptable choices that is free, if any is."""
+        """Submit the first acceptable choice that is free, if any is; judged once by each view of the cluster."""
         await self.refresh_start(LOOK_PATIENCE)
+        view, options = self.connection().view.latest, self.user_options
+        if view is not None and self._judged[0] is view and self._judged[1] == options:
+            return
+        self._judged = view, options
         for request in self.acceptable():
             if self.request is not None and covers(self.request, request):
                 continue
