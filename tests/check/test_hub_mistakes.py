@@ -61,7 +61,7 @@ AT_HOME = ClusterSnapshot(
     partitions=(Partition("gpu", nodes=("g1",)),),
 )
 """One node on the hub's own machine, as in the demo."""
-UNRESOLVED = ClusterSnapshot(nodes=(NodeState("g1", address="127.0.0.1", states=frozenset({"IDLE"})),))
+UNRESOLVED = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE"})),))
 """A node whose name no resolver knows (RFC 6761)."""
 ASLEEP = ClusterSnapshot(
     nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE", "POWERED_DOWN"})),),

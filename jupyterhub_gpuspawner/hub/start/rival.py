@@ -1,7 +1,7 @@
 """Which of an attempt's jobs runs its server, where another one may be submitted beside the one that waits.
 
 Each of them asks the hub before it runs the server. The first one that asks wins, which is stored before it is told so;
-the other one ends, and is cancelled (docs/explanation/decisions/0013).
+the other one ends, and is cancelled.
 """
 
 from __future__ import annotations
