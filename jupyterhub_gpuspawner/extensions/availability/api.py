@@ -446,7 +446,8 @@ def _requested(resources: Resources) -> AskedResources:
 def prospect(availability: Availability, now: float, length: float | str | None = None) -> dict[str, Any]:
     """The fields of a :class:`Prospect`; ``now`` in seconds since the epoch, ``length`` in seconds."""
     estimate = availability.estimate
-    ends = now + length if availability.chance is Chance.NOW and isinstance(length, (int, float)) else None
+    starts = availability.taken_at or now
+    ends = starts + length if availability.chance is Chance.NOW and isinstance(length, (int, float)) else None
     return {
         "chance": availability.chance.value,
         "sentence": availability.sentence,

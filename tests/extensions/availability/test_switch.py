@@ -107,7 +107,7 @@ def test_one_click_gives_up_the_place_and_starts_the_other_profile(
     hub.wait("ann", ready=True)
     model = hub.server("ann")
 
-    assert offered == ["light", "broken"]
+    assert offered == ["light", "broken", "refused"]
     assert "If you switch, you give up your place in line." in page.text
     assert "Waiting in line" not in following  # what was free only settles
     assert model is not None

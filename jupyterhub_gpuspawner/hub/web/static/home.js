@@ -5,8 +5,8 @@ import { keepUpToDate, page, showAway } from "./hub.js";
 import { secondsUntil, showTimes, timeLeft } from "./times.js";
 
 /**
- * What the hub sends: the servers' names in order, their cards as HTML where they have changed, and the messages.
- * @typedef {{version: string, order: string[], cards: Record<string, string>, messages: string | undefined}} Home
+ * What the hub sends: the servers' names in order, their cards where they have changed, and the messages.
+ * @typedef {{version: string, order: string[], cards: Record<string, string | HTMLElement>, messages: string | undefined}} Home
  */
 
 const PATIENCE = 10_000;
@@ -107,10 +107,9 @@ function servers(place) {
     /** @type {string[]} */
     const told = [];
     for (const [name, html] of Object.entries(home.cards)) {
-      const put = one(parsed(html), "[data-server-name]");
+      const put = html instanceof HTMLElement ? html : one(parsed(html), "[data-server-name]");
       const old = known.get(name);
-      if (old?.outerHTML === put.outerHTML || (put.dataset.version && old?.dataset.version === put.dataset.version))
-        continue;
+      if (old?.isEqualNode(put) || (put.dataset.version && old?.dataset.version === put.dataset.version)) continue;
       for (const token of all(put, "input[name=_xsrf]", HTMLInputElement))
         token.value = window.jhdata?.xsrf_token ?? token.value;
       if (old?.dataset.state !== put.dataset.state) told.push(put.dataset.news ?? "");
@@ -170,13 +169,11 @@ function servers(place) {
       const fresh = await page();
       const place = fresh && first(fresh, "#gpuspawner-servers");
       if (fresh && place) {
-        const whole = all(place, "#gpuspawner-cards > *").map((card) => [
-          card.dataset.serverName ?? "",
-          card.outerHTML,
-        ]);
+        /** @type {[string, HTMLElement][]} */
+        const whole = all(place, "#gpuspawner-cards > *").map((card) => [card.dataset.serverName ?? "", card]);
         show({
           version: place.dataset.version ?? "",
-          order: whole.map(([name]) => name ?? ""),
+          order: whole.map(([name]) => name),
           cards: Object.fromEntries(whole),
           messages: first(fresh, "#gpuspawner-messages")?.innerHTML,
         });
