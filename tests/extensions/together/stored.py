@@ -59,6 +59,7 @@ from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import keep_slugs
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, KeptStart, Moment
+from jupyterhub_gpuspawner.hub.start.rival import Contest, Rival
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -217,6 +218,7 @@ ENDING = Ending(
     slug="k80",
     quoted=Words("It is over.", "Start again.", "See the log."),
 )
+IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2c3d-11111111", "jupyterhub-0a1b2c3d")
 ATTEMPT = Attempt(
     stage=Stage.QUEUED,
     since=Moment(NOW, 1000.5, "a-boot-id"),
@@ -226,8 +228,8 @@ ATTEMPT = Attempt(
     reached={Stage.SUBMITTED: NOW, Stage.QUEUED: NOW + 1},
     latest=NOW + 7200,
     reasons={"Resources": None, "Priority": None},
+    contest=Contest(Rival(IDENTITY, {"profile": "k80", "kind": "slurm"}, "4712", lost=True), decided=True),
 )
-IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2c3d-11111111", "jupyterhub-0a1b2c3d")
 KEPT_START = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
 
 
@@ -461,6 +463,7 @@ PROFILES: tuple[dict[str, Any], ...] = (
         "placement": {"policy": "restricted", "claim": 1},
         "allow": {"groups": ["physics"], "users": ["ada"], "from": "2026-11-01", "until": "2026-12-24"},
         "courses": ["deep"],
+        "alternatives": ["in-a-container"],
         "profile_options": {
             "gpu": {
                 "display_name": "GPU",
