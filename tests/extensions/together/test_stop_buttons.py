@@ -200,7 +200,7 @@ Click = Callable[[Site, Visitor, str], requests.Response]
 
 def on_the_courses_page(site: Site, user: Visitor, course: str) -> requests.Response:
     """The instructor has confirmed it."""
-    return site.instructor.click(f"/hub/gpuspawner/course/{course}", one=f"stop {user.name}", confirmed="yes")
+    return site.instructor.click(f"/hub/gpuspawner/course/{course}", these=f"stop\n{user.name}/", confirmed="yes")
 
 
 def of_the_course(site: Site, user: Visitor, course: str) -> requests.Response:
