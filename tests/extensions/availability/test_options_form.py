@@ -314,7 +314,7 @@ def test_an_availability_has_its_age() -> None:
 
     assert head is not None
     assert line is not None
-    assert " ".join(head.get_text(" ").split()) == "Starts · checked 20 s ago"
+    assert " ".join(head.get_text(" ").split()) == "Starts checked 20 s ago"
     assert line.get_text() == "Starts now, 4 of 4 K80 free."
 
 

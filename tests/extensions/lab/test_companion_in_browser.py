@@ -80,11 +80,11 @@ class Servers:
     def _answer(self, route: Route) -> None:
         path, _, name = route.request.url.removeprefix(SITE).partition("gpuspawner/")
         if script := SCRIPTS.get(path.rpartition("/")[2]):
-            route.fulfill(content_type="text/javascript", body=script)
+            route.fulfill(content_type="text/javascript; charset=utf-8", body=script)
             return
         session = self.sessions[path]
         if not name:
-            route.fulfill(content_type="text/html", body="<!doctype html><title>Lab</title>")
+            route.fulfill(content_type="text/html; charset=utf-8", body="<!doctype html><title>Lab</title>")
         elif isinstance(session, int):
             route.fulfill(status=session, content_type="text/html", body=NOT_RUNNING)
         elif name == "session":
