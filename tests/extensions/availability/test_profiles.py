@@ -160,6 +160,8 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
         "nodes": ["d1"],
         "field": "",
         "gets": ["8 \N{MULTIPLICATION SIGN} P100", "1 core", "1000 MiB memory"],
+        "ends_at": None,
+        "room": None,
     }
 
 
