@@ -1,6 +1,6 @@
 """The home page of a person with ten servers: bytes that an open page takes each minute, and the hub's work for them.
 
-    python benchmarks/bench_home_page.py [--write]
+    python benchmarks/extensions/together/bench_home_page.py [--write]
 
 It compares a page that fetches itself whole twice a minute with the stream. Each server has four GPUs, an hour of
 summaries and a picture of its node, and sends a summary every five minutes, so two cards change each minute; the page
@@ -135,7 +135,7 @@ def main() -> None:
         "# What an open home page costs",
         "",
         "A person with ten running servers, each of four GPUs, of which two cards change each minute. This page is",
-        "written by `benchmarks/bench_home_page.py --write`, which says how it is measured.",
+        "written by `benchmarks/extensions/together/bench_home_page.py --write`, which says how it is measured.",
         "",
         f"| The page is | bytes each minute | processor time of the hub for {PAGES:,} open pages |",
         "| --- | ---: | ---: |",
