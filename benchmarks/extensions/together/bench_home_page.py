@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 SERVERS, PAGES, ROUNDS = 10, 1000, 20
 FETCHES, CHANGES = 2, SERVERS / 5
 """Each minute: times that a page fetched itself whole, and cards that change."""
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 MACHINE = ROOT / "jupyterhub_gpuspawner" / "demo" / "machines" / "dgx1.json"
 TABLE = ROOT / "docs" / "explanation" / "home-table.md"
 FRAME = "{% block stylesheet %}{% endblock %}{% block main %}{% endblock %}"
