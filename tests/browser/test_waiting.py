@@ -111,6 +111,22 @@ def largest(page: Page) -> list[str]:
     return facts
 
 
+def axis(page: Page) -> dict[str, float]:
+    """Where each part of the wait's axis ends, and where its two texts begin, in percent of its width."""
+    ends: dict[str, float] = page.evaluate(
+        """() => {
+            const axis = document.querySelector(".gs-axis");
+            const whole = axis.getBoundingClientRect();
+            const at = (part, edge) => (axis.querySelector(part).getBoundingClientRect()[edge] - whole.left)
+                * 100 / whole.width;
+            return {past: at(".past > svg", "right"), start: at(".range > svg", "right"),
+                end: at(".range > :last-child", "right"), now: at(":scope > span > span", "left"),
+                by: at(":scope > span:last-child > span", "left")};
+        }"""
+    )
+    return ends
+
+
 def lasts(page: Page) -> Locator:
     """How long the current stage has lasted."""
     return page.locator('[aria-current="step"] [data-part="lasts"]')
@@ -174,6 +190,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     expect(fact(page, "kept")).to_contain_text("We keep your place in line until you stop this server.")
     assert page.locator("#gpuspawner-pending").inner_text().count("keep your place") == 1
     assert largest(page) == ["when"]
+    assert axis(page) == pytest.approx({"past": 0, "start": 0, "end": 77, "now": 0, "by": 77}, abs=25)
     expect(fact(page, "why")).to_have_text("Jobs with a higher priority start first.")
     expect(fact(page, "job")).to_contain_text("partition gpu")
     expect(page.locator('[aria-current="step"]')).to_contain_text("In line")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from jupyterhub.app import JupyterHub
 
@@ -135,20 +136,32 @@ def test_a_template_takes_no_words_that_are_not_there(path: Path) -> None:
     assert [text for text in missing if text.rpartition(" ")[2] not in asked] == []
 
 
-@pytest.mark.parametrize(("status", "heading"), [(403, "You may not open this page"), (418, "I'm a teapot")])
-def test_an_error_is_said_in_plain_words_with_a_way_on(status: int, heading: str) -> None:
-    """What the hub says of it stands below; of an error that is rare, only that."""
+def error_page(error: Mapping[str, object]) -> Tag:
+    """The page of an error, as a template gets it from the hub."""
     tools = SimpleNamespace(
         times=times, words=words, links=lambda *_: [], notices=lambda _: [], static=lambda base, name: base + name
     )
     hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
-    error = {"status_code": status, "status_message": "I'm a teapot", "message": "No <scope>."}
     reader = SimpleNamespace(name="ada", json_escaped_name="ada")
     template = Environment(loader=loader_with_ours([], STOCK), autoescape=True).get_template("error.html")
     html = template.render(**hub, **error, user=reader, parsed_scopes={}, gpuspawner=tools, gpuspawner_reader=reader)
     shown = BeautifulSoup(html, "html.parser").select_one("#gpuspawner-error")
-
     assert shown is not None
+    return shown
+
+
+def test_an_error_without_words_of_its_own_is_its_number() -> None:
+    """JupyterHub has no message for an address that it does not know."""
+    shown = error_page({"status_code": 404, "status_message": None, "message": None})
+
+    assert shown.select_one("p.gs-soft").get_text(strip=True) == "404"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("status", "heading"), [(403, "You may not open this page"), (418, "I'm a teapot")])
+def test_an_error_is_said_in_plain_words_with_a_way_on(status: int, heading: str) -> None:
+    """What the hub says of it stands below; of an error that is rare, only that."""
+    shown = error_page({"status_code": status, "status_message": "I'm a teapot", "message": "No <scope>."})
+
     assert shown.h1.get_text() == heading  # type: ignore[union-attr]
     assert f"{status} I'm a teapot: No <scope>." in shown.get_text()
     assert [link["href"] for link in shown.select("a")] == ["/hub/home"]

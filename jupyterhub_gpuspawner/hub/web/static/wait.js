@@ -73,10 +73,11 @@ function waitForServer(page) {
     if (!bar) return;
     const { past, start, end, latest } = bar;
     const widths = [past, start, end - start, past, past, end];
-    all(box, ".gs-axis > :not(.track) > svg", SVGElement).forEach((svg, n) => {
+    all(box, ".gs-axis > * > svg", SVGElement).forEach((svg, n) => {
       svg.setAttribute("width", `${widths[n]}%`);
     });
-    say(one(box, ".first > span"), "by {time}", latest);
+    one(box, ".gs-axis > span").className = past < 50 ? "first" : "last"; // on the axis, and beside that of the end
+    say(one(box, ".gs-axis > span:last-child > span"), "by {time}", latest);
   }
 
   /**
