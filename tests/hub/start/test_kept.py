@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +22,15 @@ from jupyterhub_gpuspawner.hub.unfinished import KeptStarts, servers_with_kept_s
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from tests.fixtures.databases import hub_session
 
-KEPT = KeptStart(Moment.now().ago(), 600.0, "", (JobIdentity("ann", 1001, "jupyterhub-gpuspawner/demo/ann/#1"),))
+JOB = JobIdentity("ann", 1001, "jupyterhub-gpuspawner/demo/ann/#1")
+MAX_WAIT = 600.0
 GIVEN_UP = start_failed("hub_restarted")
 BEGUN, REFUSED, BUSY = 202, 403, 429
+
+
+def kept(age: float = 0.0) -> KeptStart:
+    """A start of so many seconds ago: of when the test runs, which may be long after it was collected."""
+    return KeptStart(Moment.now().ago(age), MAX_WAIT, "", (JOB,))
 
 
 class Restored(GPUSlurmSpawner):
@@ -68,7 +73,7 @@ class Hub(KeptStarts):
 def session() -> Iterator[Session]:
     """The database of a hub with a server whose start was kept, and others."""
     with hub_session() as session:
-        states: dict[str, Any] = {"lab": KEPT.to_state(), "runs": {"job_id": "7"}, "never": None, "kept_start": {}}
+        states: dict[str, Any] = {"lab": kept().to_state(), "runs": {"job_id": "7"}, "never": None, "kept_start": {}}
         user = orm.User(name="ann")
         session.add_all([user, *(orm.Spawner(user=user, name=name, state=state) for name, state in states.items())])
         session.commit()
@@ -80,15 +85,14 @@ def test_the_servers_with_kept_starts_are_found_by_their_state(session: Session)
     assert servers_with_kept_starts(session) == [("ann", "lab")]
 
 
-EXPIRED = replace(KEPT, since=Moment.now().ago(700.0))
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER))
 CASES: dict[str, tuple[dict[str, Any], list[int], dict[str, Any], Cause | None]] = {
     "it goes on": ({}, [BEGUN], {}, None),
     "a limit of the hub's is reached for a while": ({}, [BUSY, BUSY, BEGUN], {}, None),
     "it is refused": ({}, [REFUSED], {}, GIVEN_UP),
-    "its time is over": ({"kept": EXPIRED}, [], {}, GIVEN_UP),
+    "its time is over": ({"age": MAX_WAIT + 100.0}, [], {}, GIVEN_UP),
     "its user is blocked": ({}, [], {"blocked": ["ann"]}, GIVEN_UP),
-    "its user has started it": ({"kept": None, "active": True}, [], {}, None),
+    "its user has started it": ({"age": None, "active": True}, [], {}, None),
     "its user has started and stopped it": ({"ending": STOPPED}, [], {}, STOPPED.cause),
 }
 
@@ -98,7 +102,8 @@ async def test_a_kept_start_goes_on_or_is_given_up_and_its_page_says_so(
     session: Session, facts: dict[str, Any], answers: list[int], settings: dict[str, Any], cause: Cause | None
 ) -> None:
     """It is asked for once, but for what is to be asked again; what is given up is not tried by the next hub."""
-    spawner = Restored(session.query(orm.User).one(), facts.get("kept", KEPT))
+    age = facts.get("age", 0.0)
+    spawner = Restored(session.query(orm.User).one(), kept(age) if age is not None else None)
     spawner.ended.keep(facts.get("ending"))
     spawner.active = facts.get("active", False)
     hub = Hub(session, spawner, answers, **settings)
@@ -113,7 +118,7 @@ async def test_a_kept_start_goes_on_or_is_given_up_and_its_page_says_so(
 
 async def test_a_server_that_was_deleted_is_not_asked_for(session: Session) -> None:
     """Between the two looks."""
-    hub = Hub(session, Restored(session.query(orm.User).one(), KEPT), [])
+    hub = Hub(session, Restored(session.query(orm.User).one(), kept()), [])
     servers = servers_with_kept_starts(session)
     session.delete(session.query(orm.Spawner).filter_by(name="lab").one())
     session.commit()
@@ -128,7 +133,7 @@ async def test_a_start_that_is_refused_before_it_begins_is_given_up(
 ) -> None:
     """JupyterHub has answered that it begins; then its user options are refused, since the profile is gone."""
     monkeypatch.setattr(unfinished, "POLL_SECONDS", 0.0)
-    spawner = Restored(session.query(orm.User).one(), KEPT)
+    spawner = Restored(session.query(orm.User).one(), kept())
 
     class Refusing(Hub):
         async def _ask(self, *_: Any) -> HTTPResponse:
