@@ -39,7 +39,7 @@ MANY_SERVERS = (
     "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
     "in a few minutes; if it goes on like this, contact your administrator."
 )
-OR_ALSO = "If it is not free, or also (whichever comes first):"
+OR_ALSO = "Also accept, whichever comes first"
 ALL_MEMORY = "all of a node's memory"
 PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""

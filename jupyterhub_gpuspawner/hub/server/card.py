@@ -17,6 +17,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import ServerPart
+from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
@@ -151,6 +152,12 @@ class ServerCard:
     def state(self) -> str:
         """``running``, ``waiting`` (in Slurm's queue), ``starting``, ``stopping``, ``ended``, ``failed``, ..."""
         return self.server.state.value
+
+    @property
+    def mark(self) -> str:
+        """The state whose mark and colour it has: at its time limit a server has ended as was planned."""
+        ending = self.server.ending if self.state == "ended" else None
+        return "over" if ending is not None and ending.cause.kind is Kind.TIME_LIMIT else self.state
 
     @property
     def word(self) -> str:

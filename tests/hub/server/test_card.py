@@ -240,3 +240,11 @@ STATES = {
 def test_a_server_is_in_one_state(server: Server, state: str) -> None:
     """The state that card, course and stop page read."""
     assert (server.state.value, server_card(server, now=NOW).state) == (state, state)
+
+
+@pytest.mark.parametrize(("cause", "mark"), [(Kind.TIME_LIMIT, "over"), (Kind.MEMORY, "ended")])
+def test_at_its_time_limit_a_server_has_no_mark_of_a_fault(cause: Kind, mark: str) -> None:
+    """It says that it has ended, as does any other that did."""
+    card = server_card(Server(ending=replace(TOOK_TOO_MUCH, cause=Cause(cause))), now=NOW)
+
+    assert (card.word, card.mark) == ("ended", mark)
