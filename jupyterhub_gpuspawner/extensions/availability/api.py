@@ -34,7 +34,8 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import (
 from jupyterhub_gpuspawner.extensions.availability.model.availability import within
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.options_schema import options_schema
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.gets import what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of
 from jupyterhub_gpuspawner.hub.extension import Hardware
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster

@@ -18,8 +18,9 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_of, site_of
+from jupyterhub_gpuspawner.hub.choose.gets import Gets
 from jupyterhub_gpuspawner.hub.choose.likeness import closest
-from jupyterhub_gpuspawner.hub.choose.offer import Gets, free, statuses_of
+from jupyterhub_gpuspawner.hub.choose.offer import free, statuses_of
 from jupyterhub_gpuspawner.hub.server.waiting import OF_THIS_PAGE, SwitchPage
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

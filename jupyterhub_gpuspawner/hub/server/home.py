@@ -17,7 +17,7 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.gets import what_a_job_gets
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.server.live import HomeSnapshot

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.extensions.availability.forecast import hardware_of
 from jupyterhub_gpuspawner.extensions.availability.model.availability import STALE, availability, within
-from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.gets import what_a_job_gets
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, expected, not_before
 from jupyterhub_gpuspawner.slurm.job import Phase
