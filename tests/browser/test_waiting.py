@@ -186,8 +186,9 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     expect(page.locator("h1")).to_contain_text(WAITS)
     expect(fact(page, "place")).to_have_text("1 person ahead of you", timeout=LONG)
     expect(fact(page, "when")).to_have_text(re.compile(r"^Expected start: within .+ min$"), timeout=LONG)
-    expect(fact(page, "unless")).to_have_text("That holds if nobody with a higher priority comes.")
-    expect(fact(page, "kept")).to_contain_text("We keep your place in line until you stop this server.")
+    expect(page.locator("#gpuspawner-notes")).to_have_text(
+        "That holds if nobody with a higher priority comes. We keep your place in line until you stop this server."
+    )
     assert page.locator("#gpuspawner-pending").inner_text().count("keep your place") == 1
     assert largest(page) == ["when"]
     assert axis(page) == pytest.approx({"past": 0, "start": 0, "end": 77, "now": 0, "by": 77}, abs=25)

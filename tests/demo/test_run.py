@@ -25,7 +25,7 @@ def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
     with patch.dict(os.environ):
         site = load_site(written)
         offered = [profile.slug for profile in site.spawner("ada").offered()]
-    assert offered == ["k80", "p100x4", "mig", "two-nodes", "short", "cpu", "local"]
+    assert offered == ["k80", "p100x4", "k80-node", "mig", "two-nodes", "short", "cpu", "local"]
     assert site.config.GPUSlurmSpawner.req_homedir == str(tmp_path / "homes" / "{username}")
     assert "secret" not in written.read_text()
 

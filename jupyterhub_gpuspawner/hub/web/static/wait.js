@@ -93,7 +93,7 @@ function waitForServer(page) {
       return item;
     });
     if (items.some((item, n) => item !== box.children[n]) || items.length !== box.children.length) {
-      box.replaceChildren(...items);
+      box.replaceChildren(...items.flatMap((item) => [item, " "])); // they are one paragraph
     }
   }
 
