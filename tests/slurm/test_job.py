@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyterhub_gpuspawner.node.turn import NO_ANSWER
 from jupyterhub_gpuspawner.slurm.job import (
     ENDS,
     PHASES,
@@ -379,6 +380,7 @@ def test_exit_codes_that_say_more() -> None:
     assert ended(End.FAILED, "127:0").startswith("A program is missing")
     assert not ended(End.FAILED, "1:0").startswith("A program is missing")
     assert all("more memory" in ended(End.FAILED, code) for code in ("0:9", "137:0"))
+    assert ended(End.FAILED, f"{NO_ANSWER}:0").startswith("Start again")
 
 
 def test_a_job_that_runs_needs_no_advice() -> None:
