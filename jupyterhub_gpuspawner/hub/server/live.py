@@ -10,10 +10,12 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from jupyterhub.handlers.base import BaseHandler
+from sqlalchemy.orm import Session
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.extension import Notice
 from jupyterhub_gpuspawner.hub.server.card import ServerCard
+from jupyterhub_gpuspawner.hub.site.database import AWAY, roll_back
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
@@ -52,15 +54,20 @@ class LiveHome(LivePage[HomeSnapshot]):
     def __init__(self, handler: BaseHandler) -> None:
         super().__init__()
         self._user: Any = handler.current_user
+        self._session: Session = handler.db
         self._namespace = {**handler.template_namespace, "user": self._user}
         self._templates = {name: handler.get_template(name) for name in (FIRST, CARD, MESSAGES)}
         self._html: dict[tuple[str, str], str] = {}
 
     async def make(self) -> HomeSnapshot:
         """The page now."""
-        await refresh_servers(self._user.all_spawners())
         tools = self._namespace["gpuspawner"]
-        return HomeSnapshot(tools.cards(self._user), tuple(tools.notices(self._user)))
+        try:
+            await refresh_servers(self._user.all_spawners())
+            return HomeSnapshot(tools.cards(self._user), tuple(tools.notices(self._user)))
+        except AWAY:
+            roll_back(self._session)  # JupyterHub does not: it cannot answer a stream with an error any more
+            raise
 
     def pause(self, now: HomeSnapshot) -> float:
         """Until the next look."""

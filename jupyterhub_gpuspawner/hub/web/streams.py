@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from jupyterhub.handlers.base import BaseHandler
 from tornado.iostream import StreamClosedError
 
+from jupyterhub_gpuspawner.hub.site.database import AWAY
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 
@@ -66,14 +67,19 @@ class LivePage(Generic[S]):
     async def events(self, version: str, *, interval: float | None = None) -> AsyncGenerator[str, None]:
         """An event for each change since ``version``, and an empty text after each look that found none; for ever.
 
+        While the hub's database is away, nothing changes.
+
         ``interval``: seconds between two looks; None: those of :meth:`pause`.
         """
         last, pause = None, INTERVAL
         while True:
-            now = await self.recent(pause)
-            yield await self.event(now, last) if now.version != version else ""
-            version, last = now.version, now
-            pause = self.pause(now) if interval is None else interval
+            event = ""
+            with suppress(*AWAY):  # the hub's log says so
+                now = await self.recent(pause)
+                event = await self.event(now, last) if now.version != version else ""
+                version, last = now.version, now
+                pause = self.pause(now) if interval is None else interval
+            yield event
             await asyncio.sleep(pause)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from jinja2 import DictLoader, Environment
+from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.hub.extension import Notice
-from jupyterhub_gpuspawner.hub.server.card import server_cards
+from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.live import CARD, FIRST, LATER, MESSAGES, SOON, HomeSnapshot, LiveHome
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
@@ -31,7 +34,9 @@ class Home(LiveHome):
         environment = Environment(autoescape=True, enable_async=True, loader=DictLoader(templates))
         namespace = {"note": self._note}
         super().__init__(
-            SimpleNamespace(current_user=ADA, template_namespace=namespace, get_template=environment.get_template)
+            SimpleNamespace(
+                current_user=ADA, db=None, template_namespace=namespace, get_template=environment.get_template
+            )
         )
 
     def _note(self, name: str) -> str:
@@ -80,3 +85,40 @@ def test_a_page_is_looked_at_more_often_while_something_changes() -> None:
     page = Home()
 
     assert [page.pause(now) for now in (home(LAB), home(LAB, STOPPING), home())] == [LATER, SOON, LATER]
+
+
+async def test_a_stream_goes_on_when_the_database_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is away nothing changes, and the session is rolled back: others use it."""
+    looks: Iterator[HomeSnapshot | OperationalError] = iter(
+        [home(LAB), OperationalError("SELECT", {}, OSError()), home(STOPPING)]
+    )
+
+    class Tools:
+        def cards(self, _user: Any) -> tuple[ServerCard, ...]:
+            now = next(looks)
+            if isinstance(now, OperationalError):
+                raise now
+            return now.cards
+
+        def notices(self, _user: Any) -> tuple[Notice, ...]:
+            return ()
+
+    class Session:
+        rolled_back = 0
+
+        def rollback(self) -> None:
+            self.rolled_back += 1
+
+    page, session = Home(), Session()
+    monkeypatch.setattr(page, "_user", SimpleNamespace(all_spawners=list))
+    monkeypatch.setattr(page, "_session", session)
+    monkeypatch.setitem(page._namespace, "gpuspawner", Tools())
+    sent: list[str] = []
+    async for event in page.events("", interval=0.0):
+        sent.append(event)
+        page.expire()
+        if len(sent) == 3:
+            break
+
+    assert [sorted(json.loads(event)["cards"]) if event else [] for event in sent] == [["", "lab"], [], ["train"]]
+    assert session.rolled_back == 1
