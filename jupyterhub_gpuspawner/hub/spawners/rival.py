@@ -238,7 +238,8 @@ class WithRival(GPUSlurmSpawner):
         # stored before there is a job: a hub that is restarted looks for it
         if session is not None and not await written(session, self.row.store, TO_START):
             return
-        if self.attempt.contest.decided:
+        contest = self.attempt.contest
+        if contest is None or contest.decided or contest.rival is None or contest.rival.lost:  # or stopped meanwhile
             return
         self.log.info("%s is free: submitting it beside job %s of %s", profile.get("profile"), *self._log_names)
         cancel = self.cancellation(self._username, job.identity, trusted_until=None)
