@@ -47,8 +47,8 @@ def of_docs(folder: Path) -> str:
 
 
 RIGHT: dict[str, tuple[Callable[[Path], str], list[str]]] = {
-    # on purpose: somebody can watch a server end, and another one become idle
-    "demo": (of_demo, ["time-doubtful", "idle-too-fine"]),
+    # on purpose: somebody can watch a server become idle
+    "demo": (of_demo, ["idle-too-fine"]),
     "docs": (of_docs, []),
 }
 
