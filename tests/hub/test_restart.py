@@ -113,9 +113,8 @@ def restarted(
         for feature, node in NODES.items()
     }
     here = Restarted(hub, blockers)
-    for user, server, profile in SERVERS:
+    for user, server, profile in SERVERS:  # one after the other: Slurm says "Priority" of all but the first that waits
         start(hub, user, profile, server)
-    for user, server, _ in SERVERS:
         here.job_ids[full_name(user, server)] = job_id(hub, user, server)
     for server in ("", "named"):
         hub.wait("running", server, ready=True)
