@@ -12,13 +12,13 @@
   const POLL = 60000; // milliseconds between two questions to the hub
   const POLL_USE = 20000; // milliseconds between two readings of the last sample, which this server has
   const ENDED = 424; // JupyterHub's answer to requests for a server that does not run
-  const LISTED = 4; // GPUs whose use the status bar lists; of more it gives the mean
   const SHORT = 140; // characters that a notification shows
   const OPEN = "gpuspawner:open-panel";
   const MORE = "gpuspawner:more-time";
   const HOME = "gpuspawner:home";
   const STOP = "gpuspawner:stop";
   const KEEP = "gpuspawner:keep";
+  const KERNELS = "running:show-panel";
   const SEEN = "gpuspawner-companion:seen"; // of all servers of this site, which share a browser's storage
   const KEPT = 200; // messages of which it is remembered that they were seen
   const LAB = "@jupyterlab/application";
@@ -61,47 +61,6 @@
   let words;
   const duration = (/** @type {number} */ seconds) => words.duration(seconds);
   const clock = (/** @type {number} */ at) => words.clock(new Date(at), Date.now());
-
-  const UNKNOWN = "use unknown";
-  /** @param {unknown} value @returns {value is number} */
-  const isNumber = (value) => typeof value === "number";
-  /** @param {unknown} value */
-  const percent = (value) => (isNumber(value) ? `${Math.round(value)}\u00a0%` : UNKNOWN);
-
-  /** @param {number[]} values */
-  const sum = (values) => values.reduce((all, each) => all + each, 0);
-
-  /**
-   * "GPU 83 %, 21 of 40 GB", for all GPUs of the server together; unknown is not idle.
-   * @param {Companion.Use} use
-   */
-  function useInShort({ gpus = [], memory }) {
-    if (!list(gpus).length) return "";
-    const told = gpus.map((gpu) => gpu.utilization).filter(isNumber);
-    const parts = [];
-    if (!told.length) parts.push(UNKNOWN);
-    else if (gpus.length > LISTED && told.length === gpus.length)
-      parts.push(`${percent(sum(told) / told.length)} on average`);
-    else if (gpus.length > LISTED)
-      parts.push(`${percent(sum(told) / told.length)} on average, ${gpus.length - told.length} unknown`);
-    else parts.push(gpus.map((gpu) => (isNumber(gpu.utilization) ? percent(gpu.utilization) : "unknown")).join(" / "));
-    if (memory) parts.push(memory);
-    return `GPU ${parts.join(", ")}`;
-  }
-
-  /**
-   * "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "slice 1 of GPU 2".
-   * @param {Companion.Gpu} gpu
-   */
-  function useOf(gpu) {
-    const number = gpu.processes;
-    const processes = !isNumber(number)
-      ? ""
-      : number === 0
-        ? "no process"
-        : `${number} process${number > 1 ? "es" : ""}`;
-    return `${gpu.name}: ${[percent(gpu.utilization), gpu.memory, processes].filter(Boolean).join(", ")}`;
-  }
 
   /** @template T @param {T[] | undefined} value @returns {T[]} */
   const list = (value) => (Array.isArray(value) ? value : []);
@@ -223,12 +182,10 @@
     const saves = new Alarm();
     /** @type {Promise<any> | null} */
     let shownNotice = null;
-    /** @type {Promise<any> | null} */
-    let shownIdle = null;
-    let toldIdle = "";
     /** @type {any} */
     let panel = null;
     let stopped = false;
+    let asked = false;
     /** @type {number | null} */
     let lastEnd = null;
     let counted = ""; // the time that the notice says
@@ -276,7 +233,9 @@
         session.heard(0);
       }
       if (session.endsAt === null) dismiss();
+      asked = true;
       tellIdle();
+      tellMemory();
       tick();
       show();
     }
@@ -288,9 +247,10 @@
         session.heard(answer.status);
         use = answer.status === 200 ? await answer.json() : {};
         use.measured = new Date(Date.now() - 1000 * (use.age ?? 0)).toLocaleTimeString([], { timeStyle: "medium" });
+        tellMemory();
       } catch {
         session.heard(0);
-        use = { ...use, gpus: list(use.gpus).map(({ name }) => ({ name })), memory: "" }; // the server does not answer
+        use = {}; // the server does not answer
       }
       show();
     }
@@ -318,7 +278,7 @@
     /** "12 min left · GPU 83 %, 21 of 40 GB"; where nothing is measured, "12 min left · 1 × A100, 40 GB". */
     function inShort() {
       if (session.away) return session.away;
-      const gpus = useInShort(use) || list(session.document.gpus).join(", ");
+      const gpus = use.short || list(session.document.gpus).join(", ");
       const memory = use.host?.memory ? `memory ${use.host.memory}` : "";
       return [session.words, gpus, memory].filter(Boolean).join(" · ");
     }
@@ -334,7 +294,7 @@
       }
       const first = Math.max(0, ...numbers(session.document.notices));
       const soon = session.left !== null && session.left <= Math.min(first, 10) * 60;
-      item.node.classList.toggle("gpuspawner-soon", soon || (!session.away && Boolean(use.host?.low)));
+      item.node.classList.toggle("gpuspawner-soon", soon || (!session.away && Boolean(use.host?.low_since)));
       if (panel && !panel.isDisposed) draw();
     }
 
@@ -413,7 +373,7 @@
       const gpus = list(use.gpus);
       const host = session.away ? {} : use.host || {};
       const ofHost = [host.cpus, host.memory && `${host.memory} memory`].filter(Boolean);
-      const lines = [...gpus.map(useOf), ...ofHost, ...list(use.problems).map(String)];
+      const lines = [...gpus, ...ofHost, ...list(use.problems)].map(String);
       const when = `Measured at ${use.measured}.${use.simulated && gpus.length ? " Simulated, like the GPUs." : ""}`;
       const key = JSON.stringify([lines, when]);
       if (key === panel.drawnUse) return;
@@ -556,44 +516,81 @@
     /** @param {Companion.Idle} idle */
     const idleWords = (idle) => `${withTime(idle.said, idle.since)} ${withTime(idle.follows, idle.stops_at)}`;
 
-    async function tellIdle() {
+    /** A warning that stays as long as its cause: `key` is another one for the next occasion, and empty without one. */
+    class Warning {
+      constructor() {
+        this.key = "";
+        /** @type {Promise<any> | null} */
+        this.shown = null;
+      }
+
+      /**
+       * @param {string} key
+       * @param {() => [string, Companion.Action[]] | null} say
+       */
+      async tell(key, say) {
+        if (key === this.key) return;
+        this.key = key;
+        const id = await this.shown;
+        this.shown = null;
+        if (id) run("apputils:dismiss-notification", { id });
+        const said = key ? say() : null;
+        if (said) this.shown = notify(said[0], "warning", false, [...said[1], { label: "Details", commandId: OPEN }]);
+      }
+    }
+
+    const idleness = new Warning();
+    const memory = new Warning();
+
+    function tellIdle() {
       const idle = session.document.idle;
-      const key = idle ? `${idle.since}|${idle.warnings}` : "";
-      if (key === toldIdle) return;
-      toldIdle = key;
-      const id = await shownIdle;
-      shownIdle = null;
-      if (id) run("apputils:dismiss-notification", { id });
-      if (!idle) return;
-      /** @type {Companion.Action[]} */
-      const actions = [{ label: "Details", commandId: OPEN }];
-      if (idle.can_keep) actions.unshift({ label: "Keep", commandId: KEEP, caption: String(idle.keeps) });
-      shownIdle = notify(idleWords(idle), "warning", false, actions);
+      idleness.tell(idle ? `${idle.since}|${idle.warnings}` : "", () => {
+        if (!idle) return null;
+        const caption = String(idle.keeps);
+        return [idleWords(idle), idle.can_keep ? [{ label: "Keep", commandId: KEEP, caption }] : []];
+      });
+    }
+
+    /** Little memory is left: told once, also where the page is opened again. */
+    function tellMemory() {
+      const since = asked && use.host?.low_since; // the hub may name a profile that has more
+      memory.tell(since ? `memory|${since}` : "", () => {
+        if (!unseen([memory.key]).length) return null;
+        const full = `Memory is nearly full: ${use.host?.memory} are in use. When it is full, a kernel or the server ends.`;
+        const more = session.document.more_memory || "";
+        const kernels = app.commands.hasCommand(KERNELS) ? [{ label: "Kernels", commandId: KERNELS }] : [];
+        return [`${full} Shut down kernels that you no longer need. ${more}`.trim(), kernels];
+      });
     }
 
     /** @param {Companion.Message} message */
     const sender = (message) => [message.sender, message.course && `(${message.course})`].filter(Boolean).join(" ");
 
-    function tellMessages() {
+    /**
+     * Those of these keys that were not seen before.
+     * @param {string[]} keys
+     */
+    function unseen(keys) {
       /** @type {string[]} */
       let seen = [];
       try {
         seen = list(JSON.parse(localStorage.getItem(SEEN) ?? "[]"));
-      } catch {
-        seen = [];
-      }
-      /** @param {Companion.Message} message */
-      const key = (message) => `${message.course}|${message.at}`;
-      const found = list(session.document.messages);
-      for (const message of found.filter((each) => !seen.includes(key(each)))) {
-        const whole = `${sender(message)}: ${message.text}`;
-        const short = whole.length > SHORT ? `${whole.slice(0, SHORT - 1)}…` : whole;
-        notify(short, "info", false, [{ label: "Details", commandId: OPEN }]);
-      }
-      try {
-        localStorage.setItem(SEEN, JSON.stringify([...new Set([...found.map(key), ...seen])].slice(0, KEPT)));
+        localStorage.setItem(SEEN, JSON.stringify([...new Set([...keys, ...seen])].slice(0, KEPT)));
       } catch {
         // told again on the next page
+      }
+      return keys.filter((key) => !seen.includes(key));
+    }
+
+    function tellMessages() {
+      const messages = new Map(
+        list(session.document.messages).map((message) => [`${message.course}|${message.at}`, message]),
+      );
+      for (const key of unseen([...messages.keys()])) {
+        const message = messages.get(key);
+        const whole = message ? `${sender(message)}: ${message.text}` : "";
+        const short = whole.length > SHORT ? `${whole.slice(0, SHORT - 1)}…` : whole;
+        notify(short, "info", false, [{ label: "Details", commandId: OPEN }]);
       }
     }
 

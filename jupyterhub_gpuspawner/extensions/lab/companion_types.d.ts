@@ -37,18 +37,18 @@ declare namespace Companion {
     gpus?: string[];
     has?: string[];
     picture?: boolean;
+    more_memory?: string;
     messages?: Message[];
     idle?: Idle;
     more_time?: { possible?: boolean; message?: string; words?: string; until?: string | null };
   };
-  type Gpu = { name: string; utilization?: number; memory?: string; processes?: number };
   /** The last sample that the server has; `age` in seconds, `measured` the time of day. */
   type Use = {
     age?: number;
     measured?: string;
-    gpus?: Gpu[];
-    memory?: string;
-    host?: { cpus?: string; memory?: string; low?: boolean };
+    short?: string;
+    gpus?: string[];
+    host?: { cpus?: string; memory?: string; low_since?: number | null };
     problems?: string[];
     simulated?: boolean;
   };

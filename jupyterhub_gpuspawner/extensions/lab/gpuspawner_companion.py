@@ -39,6 +39,7 @@ USAGE_VERSION = 1
 """Of the document in it."""
 USAGE_LATE = 3
 """Intervals after which a sample is too old to say anything of now."""
+LATE = "The use is unknown: it was not measured lately."
 ANSWER_LIMIT = 1_000_000
 """Bytes; a picture of a large node has about a hundred thousand."""
 
@@ -136,7 +137,7 @@ def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
             return None
         age = max(0.0, now - float(usage["at"]))
         if age > USAGE_LATE * float(usage["interval"]):
-            usage |= {"gpus": [{"name": gpu["name"]} for gpu in usage["gpus"]], "memory": "", "host": {}}
+            usage |= {"short": usage["short"] and "GPU use unknown", "gpus": [], "host": {}, "problems": [LATE]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return {**usage, "age": round(age)}

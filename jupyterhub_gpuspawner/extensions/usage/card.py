@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.usage import words
-from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, GpuUse, cpus_used, gpu_memory_used, memory_used
+from jupyterhub_gpuspawner.extensions.usage.node.summary import (
+    SAMPLES,
+    GpuUse,
+    cpus_used,
+    gpu_memory_used,
+    memory_used,
+    percent,
+    processes,
+)
 from jupyterhub_gpuspawner.extensions.usage.use import (
     RETENTION_SECONDS,
     ServerUsage,
@@ -101,7 +109,7 @@ def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument
     return UsageCard(
         last.at,
         tuple(_usage_gpu(gpu, usage, now, models) for gpu in summary.gpus[:GPUS_AT_MOST]),
-        tuple((name, amount.strip(), percent) for name, amount, percent in host if amount),
+        tuple((name, amount.strip(), part) for name, amount, part in host if amount),
         simulated=summary.simulated,
         problems=summary.problems,
         measured=words.measured(summary.interval, SAMPLES),
@@ -115,7 +123,7 @@ def _percent(used: float | None, whole: float | None) -> int:
 def in_a_line(usage: Sequence[Use]) -> str:
     """``GPU 83 %`` for the last summary, each GPU's in order; empty where there is none, or no GPU."""
     gpus = usage[-1].summary.gpus if usage else ()
-    return f"GPU {', '.join(words.percent(gpu.utilization) for gpu in gpus)}" if gpus else ""
+    return f"GPU {', '.join(percent(gpu.utilization) for gpu in gpus)}" if gpus else ""
 
 
 def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float, models: Models) -> GpuCard:
@@ -125,8 +133,8 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float, models: Models) ->
     rows = tuple(
         (
             use.at,
-            words.percent(gpu_summary.utilization_mean),
-            words.percent(gpu_summary.utilization_max),
+            percent(gpu_summary.utilization_mean),
+            percent(gpu_summary.utilization_max),
             gpu_memory_used((gpu_summary.memory_used_max_mib, gpu_summary.memory_mib)),
         )
         for use, gpu_summary in history
@@ -134,10 +142,10 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float, models: Models) ->
     return GpuCard(
         gpu_name(gpu.index, gpu.mig, gpu.mig_device),
         models.get((gpu.index, gpu.uuid, gpu.mig), ""),
-        words.percent(gpu.utilization),
+        percent(gpu.utilization),
         gpu_memory_used((gpu.memory_used_mib, gpu.memory_mib)),
         _percent(gpu.memory_used_mib, gpu.memory_mib),
-        words.processes(gpu.processes),
+        processes(gpu.processes),
         words.chart_description(mean, most),
         tuple(_steps(history, now)),
         rows,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.extensions.usage.node.summary import memory_used
+from jupyterhub_gpuspawner.extensions.usage.node.summary import memory_used, percent
 from jupyterhub_gpuspawner.words import duration, nearest
 
-UNKNOWN = "use unknown"
 USE_UNKNOWN = "use unknown for the whole time"
 
 
@@ -21,16 +20,6 @@ def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_m
         facts.append(f"at most {memory_used(memory_max_mib, None)} of memory was in use")
     last = "in its last hour " if facts and ran > 3600 else ""
     return last + ", and ".join(facts)
-
-
-def percent(value: float | None) -> str:
-    """``83 %``, with a space that does not break."""
-    return UNKNOWN if value is None else f"{nearest(value)}\N{NO-BREAK SPACE}%"
-
-
-def processes(number: int | None) -> str:
-    """``2 processes``; empty where it is unknown."""
-    return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
 
 
 def measured(interval: float, samples: int) -> str:

@@ -144,28 +144,29 @@ async def test_the_hub_is_asked_with_the_servers_own_token(lab: str) -> None:
     assert FakeHub.requests == [session, extend, session]
 
 
-GPU: dict[str, Any] = {"name": "slice 1 of GPU 2"}
 SAMPLE: dict[str, Any] = {
     "version": 1,
     "at": 1000.0,
     "interval": 30.0,
     "simulated": False,
-    "gpus": [{**GPU, "utilization": 83.0, "memory": "21 of 40 GB"}],
-    "memory": "21 of 40 GB",
+    "short": "GPU 83 %, 21 of 40 GB",
+    "gpus": ["slice 1 of GPU 2: 83 %, 21 of 40 GB"],
+    "host": {"memory": "2.1 of 8 GiB", "cpus": "", "low_since": None},
     "problems": [],
 }
-UNKNOWN = {**SAMPLE, "gpus": [GPU], "memory": "", "host": {}}
+UNKNOWN = {**SAMPLE, "short": "GPU use unknown", "gpus": [], "host": {}, "problems": [companion.LATE]}
+WITHOUT_GPUS = {**SAMPLE, "short": "", "gpus": []}
 SAMPLES: dict[str, tuple[str | None, float, dict[str, Any] | None]] = {
     "of now": (json.dumps(SAMPLE), 1012.0, {**SAMPLE, "age": 12}),
     "two intervals ago": (json.dumps(SAMPLE), 1060.0, {**SAMPLE, "age": 60}),
     "too old": (json.dumps(SAMPLE), 1091.0, {**UNKNOWN, "age": 91}),
+    "too old, and without GPUs": (json.dumps(WITHOUT_GPUS), 1091.0, {**UNKNOWN, "short": "", "age": 91}),
     "a clock set back": (json.dumps(SAMPLE), 400.0, {**SAMPLE, "age": 0}),
     "none": (None, 1000.0, None),
     "of another version": (json.dumps({**SAMPLE, "version": 2}), 1000.0, None),
     "half written": ('{"version": 1, "at"', 1000.0, None),
     "a list": ("[1]", 1000.0, None),
-    "without GPUs": ('{"version": 1, "at": 1, "interval": 1, "gpus": 3}', 1.0, None),
-    "of nonsense": ('{"version": 1, "at": 1, "interval": 1, "gpus": [3]}', 1000.0, None),
+    "of nonsense": ('{"version": 1, "at": 1, "interval": 1, "gpus": 3}', 1.0, None),
 }
 
 

@@ -32,6 +32,7 @@ const show = (text) => document.body.append(Object.assign(document.createElement
 const toasts = [];
 const execute = {
   "apputils:notify": ({ message }) => (show(message), toasts.push(document.body.lastChild)),
+  "apputils:dismiss-notification": ({ id }) => toasts[id - 1].remove(),
   "apputils:update-notification": ({ id, message }) => (toasts[id - 1].textContent = message),
 };
 const app = {
@@ -158,16 +159,41 @@ def test_the_notice_of_the_end_counts(servers: Servers) -> None:
     assert notices == [[f"This server ends in {time}"] for time in ("1 min", "50 s", "30 s")]
 
 
-@pytest.mark.parametrize("low", [False, True])
-def test_memory_is_beside_the_time_left(servers: Servers, low: bool) -> None:
+def memory_in_use(memory: str, low_since: float | None) -> dict[str, Any]:
+    """A sample of a server without GPUs."""
+    return {"short": "", "gpus": [], "age": 0, "host": {"memory": memory, "cpus": "", "low_since": low_since}}
+
+
+@pytest.mark.parametrize("low_since", [None, 1000.5])
+def test_memory_is_beside_the_time_left(servers: Servers, low_since: float | None) -> None:
     """Marked where little is left of it: most kernels that die are out of memory."""
     servers.sessions["/user/ada/"] = {**SESSION, "gpus": []}
-    servers.usage = {"gpus": [], "age": 0, "host": {"memory": "7.6 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low": low}}
+    servers.usage = memory_in_use("7.6 of 8 GiB", low_since)
     servers.open("/user/ada/")
     status = servers.page.locator(".gpuspawner-status")
 
     expect(status).to_have_text("8 h left · memory 7.6 of 8 GiB")
-    expect(status).to_have_class("gpuspawner-status" + " gpuspawner-soon" * low)
+    expect(status).to_have_class("gpuspawner-status" + " gpuspawner-soon" * bool(low_since))
+
+
+def test_each_time_that_memory_runs_low_is_told_once(servers: Servers) -> None:
+    """With what to do, and not again by a page that is opened anew; the warning goes when memory is free again."""
+    servers.sessions["/user/ada/"] = {**SESSION, "more_memory": "A100 has more: 64 GiB."}
+    warnings = []
+    steps = (("7.6 of 8 GiB", 1000.5), ("7.9 of 8 GiB", 1000.5), ("2 of 8 GiB", None), ("7.4 of 8 GiB", 2000.5))
+    for memory, low_since in (*steps, ("7.5 of 8 GiB", 2000.5)):
+        servers.usage = memory_in_use(memory, low_since)
+        if memory in ("7.6 of 8 GiB", "7.5 of 8 GiB"):
+            servers.open("/user/ada/")
+        else:
+            servers.page.clock.run_for(21_000)
+        expect(servers.page.locator(".gpuspawner-status")).to_have_text(f"8 h left · K80 · memory {memory}")
+        warnings.append(servers.page.locator("p").all_text_contents())
+
+    what_to_do = "When it is full, a kernel or the server ends. Shut down kernels that you no longer need."
+    sentence = f"Memory is nearly full: {{}} are in use. {what_to_do} A100 has more: 64 GiB."
+    first, second = ([sentence.format(memory)] for memory in ("7.6 of 8 GiB", "7.4 of 8 GiB"))
+    assert warnings == [first, first, [], second, []]
 
 
 def test_a_message_is_told_once_to_the_user_of_two_servers(servers: Servers) -> None:

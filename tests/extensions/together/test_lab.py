@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.seeing import DESK, axe_faults, shoot, sign_in
+from tests.browser.test_notebook import run_in_notebook
 from tests.fixtures.browser import PATIENCE
 from tests.fixtures.hubs import StartHub
 from tests.waiting import wait_until
@@ -148,6 +149,24 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     page.locator(".Toastify__toast").last.hover()  # waits until it has moved in
     shoot(page, "lab-panel")
     assert faults == []
+
+
+@pytest.mark.timeout(300)
+def test_memory_that_runs_low_is_told(hub: HubProcess, page: Page) -> None:
+    """A kernel takes nine tenths of the job's memory: a warning says what to do, and goes when it has ended."""
+    write_lab_settings(hub.folder / "homes" / "cem")
+    sign_in(page, hub, "cem")
+    hub.spawn("cem", {"profile": "idle"})
+    page.goto(f"{hub.url}/user/cem/lab")
+    expect(page.locator(".gpuspawner-status")).to_contain_text("of 1 GiB", timeout=120_000)
+    assert run_in_notebook(page, "text = b'x' * (900 << 20); print(len(text))") == str(900 << 20)
+    warning = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="Memory is nearly full")
+    expect(warning.first).to_contain_text("Shut down kernels that you no longer need.", timeout=PATIENCE)
+    page.get_by_role("button", name="Kernels").first.click()
+    page.locator("#jp-running-sessions").get_by_text("Kernels", exact=True).first.hover()
+    page.locator("#jp-running-sessions").get_by_role("button", name="Shut Down All").first.click()
+    page.locator(".jp-Dialog").get_by_role("button", name="Shut Down All").click()
+    expect(warning).to_have_count(0, timeout=PATIENCE)
 
 
 @pytest.mark.timeout(360)

@@ -201,28 +201,44 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
 
 
 @pytest.mark.parametrize(
-    ("environ", "used", "words"),
+    ("environ", "used", "memory"),
     [
-        ({"SLURM_MEM_PER_NODE": "8192"}, 2150, {"memory": "2.1 of 8 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
-        ({"SLURM_MEM_PER_CPU": "128"}, 470, {"memory": "470 of 512 MiB", "cpus": "1.5 of 4 CPUs", "low": True}),
-        (
-            {"SLURM_MEM_PER_CPU": "128", "SLURM_CPUS_ON_NODE": "2"},  # cores of two threads
-            235,
-            {"memory": "235 of 256 MiB", "cpus": "1.5 of 4 CPUs", "low": True},
-        ),
-        ({}, 20480, {"memory": "20 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
-        ({"SLURM_MEM_PER_NODE": "8192"}, None, {"memory": "", "cpus": "1.5 of 4 CPUs", "low": False}),
+        ({"SLURM_MEM_PER_NODE": "8192"}, 2150, "2.1 of 8 GiB"),
+        ({"SLURM_MEM_PER_CPU": "128"}, 470, "470 of 512 MiB"),
+        ({"SLURM_MEM_PER_CPU": "128", "SLURM_CPUS_ON_NODE": "2"}, 235, "235 of 256 MiB"),  # cores of two threads
+        ({}, 20480, "20 GiB"),
+        ({"SLURM_MEM_PER_NODE": "8192"}, None, ""),
     ],
 )
-def test_memory_and_cpus_are_parts_of_what_the_job_has(
-    environ: dict[str, str], used: int | None, words: dict[str, object]
-) -> None:
-    """As far as Slurm's variables say it; with nine tenths in use, memory is low."""
+def test_memory_and_cpus_are_parts_of_what_the_job_has(environ: dict[str, str], used: int | None, memory: str) -> None:
+    """As far as Slurm's variables say it."""
     before, now = (Sample(at, host=HostReading(seconds, used)) for at, seconds in ((0.0, 10.0), (30.0, 55.0)))
     placement = PlacementDocument(cpus="0-3")
+    whole = sampler.memory_of_job(placement, environ)
 
-    assert sampler.host_words(now, [before], placement, environ) == words
-    assert sampler.host_words(now, [], placement, environ) == {**words, "cpus": ""}
+    assert sampler.host_words(now, [before], placement, whole) == {"memory": memory, "cpus": "1.5 of 4 CPUs"}
+    assert sampler.host_words(now, [], placement, whole) == {"memory": memory, "cpus": ""}
+
+
+OCCASIONS: dict[str, tuple[list[int | None], int, list[float | None]]] = {
+    "up and down around the limit": ([800, 899, 900, 880, 905, 801], 1000, [None, None, 2.0, 2.0, 2.0, 2.0]),
+    "freed, and filled again": ([950, 799, 890, 950], 1000, [0.0, None, None, 3.0]),
+    "not known for a while": ([None, 950, None, 700, None], 1000, [None, 1.0, 1.0, None, None]),
+    "a job without a limit": ([950, 100_000], 0, [None, None]),
+}
+
+
+@pytest.mark.parametrize(("used", "whole", "since"), OCCASIONS.values(), ids=OCCASIONS.keys())
+def test_memory_is_low_from_nine_tenths_on_until_a_fifth_is_free(
+    used: list[int | None], whole: int, since: list[float | None]
+) -> None:
+    """Each occasion has the time at which it began, so that it is told once."""
+    answers: list[float | None] = []
+    for at, mib in enumerate(used):
+        before = answers[-1] if answers else None
+        answers.append(sampler.memory_low_since(before, mib, whole, now=float(at)))
+
+    assert answers == since
 
 
 def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
@@ -230,24 +246,20 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
     about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a", memory_mib=40960), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
     for problems in ((), ("The use of GPU 3 is unknown.",)):
-        host = {"memory": "2.1 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low": False}
+        host = {"memory": "2.1 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low_since": None}
         sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path / "usage.json"), host=host)
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder" / "usage.json"), host={})
     sampler.show(Sample(5.0, readings), about, "", host={})
 
     assert [file.name for file in tmp_path.iterdir()] == ["usage.json"]
     document = json.loads((tmp_path / "usage.json").read_text())
-    fields = {"memory_mib": 40960, "memory_used_mib": 21504, "processes": 2, "power_watts": 250, "energy_joules": 100.0}
     assert {**document, "at": 0} == {
         "version": 1,
         "at": 0,
         "interval": 30,
         "simulated": False,
-        "gpus": [
-            {"name": "GPU 0", "utilization": 83, **fields, "memory": "21 of 40 GB"},
-            {"name": "slice 0 of GPU 3", "utilization": None, **dict.fromkeys(fields), "memory": ""},
-        ],
-        "memory": "",
+        "short": "GPU 83\N{NO-BREAK SPACE}% / unknown",
+        "gpus": ["GPU 0: 83\N{NO-BREAK SPACE}%, 21 of 40 GB, 2 processes", "slice 0 of GPU 3: use unknown"],
         "host": host,
         "problems": ["The use of GPU 3 is unknown."],
     }

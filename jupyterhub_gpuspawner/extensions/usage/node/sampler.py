@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
@@ -23,7 +23,10 @@ from jupyterhub_gpuspawner.extensions.usage.node.summary import (
     UsageSummary,
     cpus_used,
     gpu_memory_used,
+    in_short,
     memory_used,
+    percent,
+    processes,
 )
 from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
@@ -52,6 +55,8 @@ LAST_PATIENCE = 1.0
 """The same for the last summary, whose answer is not waited for."""
 FILE = "GPUSPAWNER_USAGE_FILE"
 """The variable that names a file for the last sample, to be shown beside the server; not set: nothing shows it."""
+LOW, ENOUGH = 0.9, 0.8
+"""Parts of its memory at which a job has little left, and at which it has enough again."""
 _GONE = (404, 405)
 """The hub's status where it takes no summaries of this server."""
 
@@ -110,30 +115,47 @@ def accompany(settings: Mapping[str, Any], reporter: PortReporter, over: Callabl
     sending, looking = DeadlineThread(), JobSampler(placement, environ, server)
 
     before: deque[Sample] = deque(maxlen=1)
+    whole = memory_of_job(placement, environ)
+    low_since: float | None = None
 
     def read_sample() -> Sample:
+        nonlocal low_since
         latest = looking.read_sample()
-        show(latest, about, environ.get(FILE, ""), host=host_words(latest, before, placement, environ))
+        low_since = memory_low_since(low_since, latest.host.memory_mib, whole, now=time.time())
+        host = {**host_words(latest, before, placement, whole), "low_since": low_since}
+        show(latest, about, environ.get(FILE, ""), host=host)
         before.append(latest)
         return latest
 
     sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over)
 
 
-def host_words(
-    sample: Sample, before: Sequence[Sample], placement: PlacementDocument, environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """The job's use of memory and CPUs in words; ``low``: nine tenths of its memory are in use."""
-    number = count_cpus(placement.cpus)
+def memory_of_job(placement: PlacementDocument, environ: Mapping[str, str]) -> int:
+    """MiB that the job has on this node, by Slurm's variables; 0 where they do not say it."""
     per_node, per_cpu = environ.get("SLURM_MEM_PER_NODE", ""), environ.get("SLURM_MEM_PER_CPU", "")  # MiB
     slurms = environ.get("SLURM_CPUS_ON_NODE", "")  # may be cores, or more than the server is bound to
-    cpus = int(slurms) if slurms.isdigit() else number
-    whole = int(per_node) if per_node.isdigit() else int(per_cpu) * cpus if per_cpu.isdigit() else 0
-    used = sample.host.memory_mib
+    cpus = int(slurms) if slurms.isdigit() else count_cpus(placement.cpus)
+    return int(per_node) if per_node.isdigit() else int(per_cpu) * cpus if per_cpu.isdigit() else 0
+
+
+def memory_low_since(since: float | None, used: int | None, whole: int, *, now: float) -> float | None:
+    """Since when little is left of the job's memory, in seconds since the epoch; None while there is enough.
+
+    ``used`` and ``whole`` are MiB, and ``since`` is the last answer. Memory in use that goes up and down around the
+    limit is one occasion, and while it is not known nothing changes.
+    """
+    if used is None or not whole:
+        return since
+    if since is None:
+        return now if used >= LOW * whole else None
+    return since if used >= ENOUGH * whole else None
+
+
+def host_words(sample: Sample, before: Sequence[Sample], placement: PlacementDocument, whole: int) -> dict[str, str]:
+    """The job's use of memory and CPUs in words; of ``whole`` MiB, if that is not 0."""
     return {
-        "memory": memory_used(used, whole or None),
-        "cpus": cpus_used(_cores(before[0], sample) if before else None, number),
-        "low": bool(used and whole and used >= 0.9 * whole),
+        "memory": memory_used(sample.host.memory_mib, whole or None),
+        "cpus": cpus_used(_cores(before[0], sample) if before else None, count_cpus(placement.cpus)),
     }
 
 
@@ -145,21 +167,17 @@ def show(sample: Sample, about: UsageSummary, file: str, *, host: Mapping[str, A
     if not file:
         return
     memory = [(reading.memory_used_mib, of.memory_mib) for of, reading in zip(about.gpus, sample.gpus)]
-    gpus = [
-        {
-            "name": gpu_name(of.index, of.mig, of.mig_device),
-            **asdict(reading),
-            "memory": gpu_memory_used(used_and_whole),
-        }
-        for of, reading, used_and_whole in zip(about.gpus, sample.gpus, memory)
-    ]
+    lines = []
+    for of, reading, used_and_whole in zip(about.gpus, sample.gpus, memory):
+        facts = (percent(reading.utilization), gpu_memory_used(used_and_whole), processes(reading.processes))
+        lines.append(f"{gpu_name(of.index, of.mig, of.mig_device)}: {', '.join(filter(None, facts))}")
     document = {
         "version": USAGE_VERSION,
         "at": time.time(),
         "interval": about.interval,
         "simulated": about.simulated,
-        "gpus": gpus,
-        "memory": gpu_memory_used(*memory),
+        "short": in_short([reading.utilization for reading in sample.gpus], gpu_memory_used(*memory)),
+        "gpus": lines,
         "host": host,
         "problems": sample.problems,
     }

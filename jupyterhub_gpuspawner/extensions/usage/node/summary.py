@@ -14,11 +14,16 @@ from jupyterhub_gpuspawner.wire.documents import STRICT
 from jupyterhub_gpuspawner.words import counted, gpu_gigabytes, memory, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jupyterhub_gpuspawner.wire import bounds
 
 USAGE_VERSION = 1
 SAMPLES = 10
 """Samples in a summary."""
+UNKNOWN = "use unknown"
+LISTED = 4
+"""GPUs of which a few words name each."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,32 @@ def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
     gib = used_mib / 1024
     used = f"{nearest(gib)}" if gib >= 10 else f"{nearest(10 * gib) / 10:.1f}"
     return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
+
+
+def percent(value: float | None) -> str:
+    """``83 %``, with a space that does not break."""
+    return UNKNOWN if value is None else f"{nearest(value)}\N{NO-BREAK SPACE}%"
+
+
+def processes(number: int | None) -> str:
+    """``2 processes``; empty where it is unknown."""
+    return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
+
+
+def in_short(utilizations: Sequence[float | None], memory: str) -> str:
+    """``GPU 83 % / 5 %, 21 of 40 GB``: all GPUs of a server together, unknown is not idle; empty without any.
+
+    Of more than four GPUs it has the mean of those that are known.
+    """
+    values = [value for value in utilizations if value is not None]
+    if not values:
+        use = UNKNOWN
+    elif len(utilizations) <= LISTED:
+        use = " / ".join("unknown" if value is None else percent(value) for value in utilizations)
+    else:
+        missing = len(utilizations) - len(values)
+        use = f"{percent(sum(values) / len(values))} on average{f', {missing} unknown' if missing else ''}"
+    return f"GPU {', '.join(filter(None, [use, memory]))}" if utilizations else ""
 
 
 def cpus_used(cores: float | None, number: int) -> str:
