@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
 from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
-from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of, runs_until_end_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -109,6 +109,28 @@ def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:
         f"after {duration(limit)}.",
         "Allow a longer wait.",
     )
+
+
+ENDS_EARLY = Code("ends-early", "Slurm would end a server with its reservation, before its time limit.")
+
+
+async def check_ends(context: Context) -> AsyncIterator[Finding]:
+    """Whether servers that are started now end before their time limit."""
+    for profile in context.of_slurm():
+        resources, snapshot = context.unchanged(profile), context.snapshot
+        if resources is None or snapshot is None or is_over(profile, context):
+            continue
+        own, now = snapshot.reservation_by_name.get(resources.reservation_name), context.now.timestamp()
+        partitions = map(snapshot.partition_by_name.get, snapshot.partitions_of(resources.partition))
+        times = [runs_until_end_of(own, one, resources, now=now) for one in partitions if one is not None]
+        left = next((seconds for seconds in times if seconds is not None and seconds > 0), None)
+        if left is not None:
+            yield ENDS_EARLY.warning(
+                context.location_of(Case(profile), "time"),
+                f"Slurm would end a server of profile {profile.slug} after {duration(left)}, with reservation "
+                f"{resources.reservation_name}.",
+                "Request no more time than that, or extend the reservation.",
+            )
 
 
 # What Slurm itself says of each profile for one user.

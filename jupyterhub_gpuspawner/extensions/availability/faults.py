@@ -66,11 +66,11 @@ BY_FAULT: dict[tuple[str, FaultKind], tuple[Code, str]] = {
         "Name a partition with shards, or request GPUs.",
     ),
     ("time", _NEEDED): (
-        Code("time-needed", "The job has no time limit, and the partition or the reservation needs one."),
+        Code("time-needed", "The job has no time limit, and the partition needs one."),
         "Set slurm.time.",
     ),
     ("time", _AMOUNT): (
-        Code("time-too-long", "More time is requested than the partition allows, or than is left of the reservation."),
+        Code("time-too-long", "More time is requested than the partition allows."),
         "Request no more than that.",
     ),
     ("memory", _AMOUNT): (

@@ -511,10 +511,7 @@ def _of_seats(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], seats
         return
     fault = fault_of(resources, snapshot, now=plan.at) if not seats.fit else None
     if fault is not None:
-        waits = plan.at - plan.opens
-        early = plan.opens < plan.session.start.timestamp() and waits > 0
-        ahead = f" Servers are started ahead {duration(waits)} before it begins." if early else ""
-        yield Problem("partition", f"Slurm{plan.on[rank]} would refuse every job: {fault.clause}.{ahead}")
+        yield Problem("partition", f"Slurm{plan.on[rank]} would refuse every job: {fault.clause}.")
     else:
         yield Problem("seats", f"{text}{_not_counted(plan, snapshots)}")
 
@@ -637,7 +634,7 @@ def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
 
 
 def _of_time(own: Reservation | None, length: float, session: CourseDate, opens: float, of: str) -> Iterator[Problem]:
-    """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
+    """Slurm ends a job with its reservation; the flag FLEX lifts that."""
     start, end = session.start.timestamp(), session.end.timestamp()
     if length < end - max(start, opens) - 2 * MARGIN:
         yield Problem(
@@ -653,6 +650,6 @@ def _of_time(own: Reservation | None, length: float, session: CourseDate, opens:
         margin = own.end - length - start
         yield Problem(
             "time",
-            f"Servers{of} that are started more than {duration(margin)} after the session begins do not run: they "
-            f"request {duration(length)}, and reservation {own.name} ends before that.",
+            f"Servers{of} that are started more than {duration(margin)} after the session begins end with reservation "
+            f"{own.name}, before the {duration(length)} that they request.",
         )

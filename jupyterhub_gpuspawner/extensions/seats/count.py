@@ -213,7 +213,7 @@ def _fill(
         best = dict[str, tuple[int, Need]]()
         for name in snapshot.partitions_of(resources.partition):
             partition = snapshot.partition_by_name.get(name)
-            if partition is None or fault_in(resources, snapshot, name, now=at) is not None:
+            if partition is None or fault_in(resources, snapshot, name) is not None:
                 continue
             need, length = need_of(resources, partition, snapshot), partition.length_of(resources.time)
             nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)

@@ -203,9 +203,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "more time than is left of a reservation": Mistake(
         one('"partition": "gpu", "time": "9:00:00", "reservation": "ml-hpc-0"'),
-        "WRONG profile g: slurm.time: 9 h is more than the 1 h 59 min left in reservation ml-hpc-0. Request no more "
-        "than that. [time-too-long]",
-        "9 h is more than the 1 h 59 min left in reservation ml-hpc-0",
+        "warn  profile g: slurm.time: Slurm would end a server of profile g after 1 h 59 min, with reservation "
+        "ml-hpc-0. Request no more time than that, or extend the reservation. [ends-early]",
+        "starts now, 23 of 24 cores free; ends after 1 h 59 min, with reservation ml-hpc-0",
     ),
     "nodes that are all drained": Mistake(
         one('"partition": "gpu"'),

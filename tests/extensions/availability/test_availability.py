@@ -71,7 +71,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0"}, ("now", "starts now, 3 of 4 K80 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0", "time": 3 * HOUR},
-        ("never", "3 h is more than the 1 h 59 min left in reservation ml-hpc-0", "slurm.time"),
+        ("now", "starts now, 3 of 4 K80 free; ends after 1 h 59 min, with reservation ml-hpc-0", ""),
     ),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-2"},

@@ -24,6 +24,9 @@ from jupyterhub_gpuspawner.extensions.availability.model.availability import ava
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.estimate import Chance
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.words import duration
+from tests.slurm.test_client_real import Jobs
 from tests.standins.resources import resolved
 
 pytestmark = pytest.mark.slurm
@@ -122,6 +125,33 @@ async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slu
         slurm_cluster.run("scancel", job_id)
     assert (prediction.chance, prediction.partition) == (Chance.NOW, "batch")
     assert (status.state, status.partition) == ("RUNNING", "batch")
+
+
+@pytest.mark.nightly
+async def test_a_job_that_outlasts_its_reservation_starts_and_ends_with_it(
+    slurm_cluster: PrivateSlurm, public_folder: Path
+) -> None:
+    """Slurm looks every thirty seconds."""
+    jobs = Jobs(
+        SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment)), public_folder
+    )
+    await emptied(slurm_cluster)
+    reservation = ("starttime=now", "duration=1", "nodes=c1", "users=root")
+    slurm_cluster.run("scontrol", "create", "reservation", "reservationname=short", *reservation)
+    try:
+        now = time.time()
+        resources = resolved("batch", reservation="short", time=3600)
+        said = availability(resources, await jobs.client.snapshot(), now=now)
+        (own,) = (await jobs.client.snapshot()).reservations
+        job = await jobs.submit("--partition=batch", "--reservation=short", "--time=60")
+        started = await jobs.until_phase(job, Phase.RUNNING)
+        ended = await jobs.until(job, lambda status: status.phase is Phase.ENDED, seconds=120)
+        assert (said.chance, started.nodes, ended.state) == (Chance.NOW, "c1", "TIMEOUT")
+        assert own.end is not None
+        assert said.sentence.endswith(f"; ends after {duration(own.end - now)}, with reservation short")
+    finally:
+        await emptied(slurm_cluster)
+        slurm_cluster.run("scontrol", "delete", "reservationname=short")
 
 
 NODES = ClusterDescription(

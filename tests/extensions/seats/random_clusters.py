@@ -173,11 +173,6 @@ class Case:
         return "reservation" in self.request and f"StartTime={NOW - 60:.0f}" not in self.reservation
 
     @property
-    def ends_with_reservation(self) -> bool:
-        """Whether the request names a reservation that ends before its time limit."""
-        return "reservation" in self.request and self.request["time"] > 3000
-
-    @property
     def has_impossible_shards(self) -> bool:
         """Whether the request is for shards of several GPUs, or for shards and whole nodes."""
         most = max(machine.shards for machine in self.machines)

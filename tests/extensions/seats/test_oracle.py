@@ -101,8 +101,6 @@ def documented_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
         yield later, never
     if case.has_impossible_shards or case.waits_for_reservation:
         yield never, later
-    if case.ends_with_reservation:
-        yield from ((never, now), (never, later))
     if case.has_flexible_reservation:
         yield from ((later, now), (never, now), (never, later))
     if case.limit.startswith("OverSubscribe=FORCE") and case.resources.exclusive:

@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.limits import (
     need_of,
     requested_cpus,
     requested_memory,
+    runs_until_end_of,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import (
@@ -175,7 +176,7 @@ def _binds_cores(resources: Resources) -> bool:
 def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, asker: _Asker) -> Availability:
     partition = snapshot.partition_by_name[name]
     own = snapshot.reservation_by_name.get(resources.reservation_name)
-    fault = fault_in(resources, snapshot, name, now=asker.now, groups=asker.groups)
+    fault = fault_in(resources, snapshot, name, groups=asker.groups)
     if fault is not None:
         return _never(fault)
     if partition.unread:
@@ -189,10 +190,12 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         return _unknown(f"this hub cannot check who may use reservation {own.name}")
     if may_be_refused_account(resources, partition):
         return _unknown(f"partition {name} may not allow account {resources.account}")
+    left = runs_until_end_of(own, partition, resources, now=asker.now)
+    ends = f"; ends after {duration(left)}, with reservation {resources.reservation_name}" if left is not None else ""
     if own is not None and own.start is not None and own.start > asker.now and "FLEX" not in own.flags:
         return Availability(
             Chance.LATER,
-            f"not yet: reservation {own.name} starts {{time}}",
+            f"not yet: reservation {own.name} starts {{time}}{ends}",
             not_before(own.start),
             field="slurm.reservation",
         )
@@ -218,6 +221,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         snapshot,
         asker,
         requested_cpus=requested_cpus(resources, partition, snapshot),
+        ends=ends,
     )
     return replace(fit.availability(), room=fit.room())
 
@@ -239,6 +243,8 @@ class _Fit:
     asker: _Asker
     requested_cpus: int
     """Those that it requests itself: :attr:`need` may have more, for its memory."""
+    ends: str
+    """A clause to add where it does not run for :attr:`length`."""
 
     def availability(self) -> Availability:
         chosen = list(islice((node for node in self._open_nodes() if not self._obstacle(node)), self.count))
@@ -262,7 +268,7 @@ class _Fit:
             if other is not None:
                 return _unknown(f"this hub cannot check which cores reservation {other.name} leaves free")
             power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
-            return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now())
+            return Availability(Chance.NOW, f"starts now, {free} free{power_on}{self.ends}", starts_now())
         free = f"{free} {'is' if number == 1 else 'are'} free, but"
         if self.competition is None:
             return Availability(Chance.LATER, f"{free} Slurm keeps them for a job that waits")

@@ -291,7 +291,7 @@ def fault_of(
     of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
     if of_reservation is not None:
         return of_reservation
-    faults = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
+    faults = [fault_in(resources, snapshot, name, groups=groups) for name in names]
     if all(faults):
         return next(iter(faults))
     return next(_of_each(resources, snapshot, names, groups), None) if snapshot.config.enforces_limits_of_all else None
@@ -315,7 +315,6 @@ def fault_in(
     snapshot: ClusterSnapshot,
     name: str,
     *,
-    now: float,
     groups: Mapping[str, bool] = _NO_GROUPS,
 ) -> Fault | None:
     """Why the job cannot run in an existing partition; None also if Slurm's description of it was not understood."""
@@ -328,7 +327,6 @@ def fault_in(
             fault
             for faults in (
                 _of_partition(resources, snapshot, partition, groups),
-                _of_reserved_time(resources, partition, own, now),
                 _of_nodes(resources, snapshot, partition, own),
             )
             for fault in faults
@@ -420,24 +418,18 @@ def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partit
         yield Fault("memory", f"{requested} of memory{by_default} is more than the limit of {limit}")
 
 
-def _of_reserved_time(
-    resources: Resources, partition: Partition, own: Reservation | None, now: float
-) -> Iterator[Fault]:
-    """Slurm starts a job that would run past the end of its reservation, and ends it with that: which nobody wants.
+def runs_until_end_of(
+    own: Reservation | None, partition: Partition, resources: Resources, *, now: float
+) -> float | None:
+    """For how many seconds a job runs that would outlast its reservation; None for one that would not.
 
-    Unless the reservation is FLEX.
+    Slurm starts such a job, and ends it with the reservation, or ResvOverRun minutes after that (seen with 22.05, as
+    with 24.11 and 26.05 the start). With FLEX it runs on, and one that is repeated is not judged.
     """
     if own is None or own.end is None or own.is_repeated or "FLEX" in own.flags:
-        return
+        return None
     left = own.end - max(now, own.start or now)
-    length = partition.length_of(resources.time)
-    if length == inf:
-        yield Fault(
-            "time", f"a time limit is needed: reservation {own.name} has {duration(left)} left", FaultKind.NEEDED
-        )
-    elif length > left:
-        requested, rest = distinct(int(length), int(left), _as_requested(resources), format_walltime)
-        yield Fault("time", f"{requested} is more than the {rest} left in reservation {own.name}")
+    return left if partition.length_of(resources.time) > left else None
 
 
 def _of_nodes(
