@@ -45,6 +45,8 @@ class Place(Enum):
     """Beside the time: one or more columns."""
     MARK = "mark"
     """In the line that opens the details."""
+    AFTER = "after"
+    """Below the words of how it ended, and on the page of a server that does not run, which has no ``card``."""
     NODE = "node"
     """Beside the details: the node that it runs on."""
     BELOW = "below"

@@ -184,9 +184,8 @@ class ServerCard:
         """A checksum of everything on the card except the time left."""
         texts = (self.title, self.word, self.headline, self.expected, self.change, self.ended, self.advice, self.silent)
         ends = self.left.ends if self.left is not None else None
-        problems = (
-            self.server.placement.problems if self.facts is not None and self.server.placement is not None else ()
-        )
+        placement = self.server.placement
+        problems = placement.problems if self.facts is not None and placement is not None else ()
         parts = [(part.name, part.version, part.rows, part.problems) for part in self.parts]
         ending = self.server.ending
         content = (texts, ending.at if ending is not None else None, self.facts, problems, ends, parts)

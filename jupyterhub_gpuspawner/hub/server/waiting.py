@@ -263,7 +263,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, o
         "ending": ending,
         "shown": _shown(ending, spawner, own=own) if ending is not None else None,
         "report": _report(ending, spawner) if ending is not None else "",
-        "profile": server.profile_name if ending is not None else "",
+        "server": server,
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,
