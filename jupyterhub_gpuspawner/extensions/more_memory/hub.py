@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.more_memory.larger import Choice, larger
 from jupyterhub_gpuspawner.hub.choose.offer import fields_set
 from jupyterhub_gpuspawner.hub.extension import HubExtension, Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
+from jupyterhub_gpuspawner.hub.spawners.offers import refuse_choices
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import as_query
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import End
 from jupyterhub_gpuspawner.words import memory
 
-FRESH_SECONDS = 600.0
-"""For how long the answer for a running server holds; profiles may change."""
+FRESH_SECONDS = 3600.0
+"""For how long the answer for a running server holds; profiles seldom change, and JupyterLab asks each minute."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,10 @@ def proposal(spawner: GPUProfilesSpawner, memory_mib: int | None) -> Proposal | 
     """
     options = {name: str(value) for name, value in spawner.user_options.items() if isinstance(value, (str, int, float))}
     try:
-        wanted = spawner.resolve(spawner.user_options).resources
-        choice = larger(wanted, memory_mib or wanted.memory or 0, choices(spawner, options))
+        offered = spawner.offered()
+        resources_of = partial(_resources_of, spawner, offered, spawner.defaults())
+        wanted = resources_of(options)
+        choice = larger(wanted, memory_mib or wanted.memory or 0, choices(offered, options, resources_of))
     except (ConfigError, RequestError):  # its profile is no longer offered, or no profile can be read
         return None
     if not (memory_mib or wanted.memory):
@@ -59,12 +68,31 @@ def proposal(spawner: GPUProfilesSpawner, memory_mib: int | None) -> Proposal | 
     return Proposal(choice.name, amount, as_query(choice.options), gpus, spawner.name)
 
 
-def choices(spawner: GPUProfilesSpawner, last: Mapping[str, str]) -> Iterator[Choice]:
-    """Each profile for Slurm as its user may have it now, and with each value of its options that sets the memory.
+def _resources_of(
+    spawner: GPUProfilesSpawner, offered: Sequence[Profile], defaults: Defaults, options: Mapping[str, str]
+) -> Resources:
+    """What the job of these user options requests; raises RequestError for what the user may not choose now."""
+    request = resolve(
+        offered,
+        options,
+        username=spawner.user.name,
+        groups=spawner.groups_of_user(),
+        server_name=spawner.name,
+        now=datetime.now().astimezone(),
+        defaults=defaults,
+    )
+    refuse_choices(request, extensions_for(spawner).refused_choices(spawner, request))
+    return request.resources
 
-    The other options are as in ``last``, or the profile's own. Raises ConfigError.
+
+def choices(
+    offered: Iterable[Profile], last: Mapping[str, str], resources_of: Callable[[Mapping[str, str]], Resources]
+) -> Iterator[Choice]:
+    """Each profile for Slurm, and with each value of its options that sets the memory; ``last`` gives other options.
+
+    ``resources_of`` user options are what their job requests; RequestError: they are not allowed.
     """
-    for profile in (profile for profile in spawner.offered() if profile.kind == "slurm"):
+    for profile in (profile for profile in offered if profile.kind == "slurm"):
         own = dict(last) if last.get("profile") == profile.slug else {"profile": profile.slug}
         values = [
             {name: value} for name, option in profile.profile_options.items() for value in _values_of_memory(option)
@@ -72,7 +100,7 @@ def choices(spawner: GPUProfilesSpawner, last: Mapping[str, str]) -> Iterator[Ch
         for changed in ({}, *values):
             with suppress(RequestError):
                 options = {**own, **changed}
-                yield Choice(profile.display_name, options, spawner.resolve(options).resources)
+                yield Choice(profile.display_name, options, resources_of(options))
 
 
 def _values_of_memory(option: ProfileOption) -> list[str]:
