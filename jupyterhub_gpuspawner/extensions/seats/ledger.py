@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Budget
-from jupyterhub_gpuspawner.slurm.accounting import Limits, in_order
+from jupyterhub_gpuspawner.slurm.accounting import WALL, Limits, in_order
 
 NODE = "node"
 _MEMORY, _ENDLESS = "mem", float(2**32 - 1)
@@ -165,7 +165,7 @@ def _used(held: _Held, tres: str) -> bool:
 
 
 def _wall(held: _Held, _tres: str) -> bool:
-    return held.usage.minutes is not None and held.usage.minutes > held.limit
+    return held.usage.length > held.limit
 
 
 _GROUP = {
@@ -250,6 +250,15 @@ class Ledger:
         own = _OF_JOBS | _EACH
         holders = [*self._holders(charged, _GROUP, own, _EACH | _OF_QOS, _OF_USER, _OF_ACCOUNT)]
         return self._reached(holders, usage)
+
+    def longest(self, charged: Charged) -> float | None:
+        """The time limit of a job that requests none, in minutes, where its partition has no default; None: no limit.
+
+        It is that MaxWall which would hold a longer job back.
+        """
+        holders = self._holders(charged, {}, _EACH, _EACH, {}, {})
+        walls = (holder.limits.get(WALL) for holder in holders if "MaxWallPJ" in holder.kinds)
+        return next((wall for wall in walls if wall is not None), None)
 
     def add(self, charged: Charged, usage: Usage, *, jobs: int = 1) -> None:
         """A job has started; with ``jobs`` -1 it is gone."""

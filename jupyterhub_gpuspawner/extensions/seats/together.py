@@ -142,6 +142,24 @@ class Limited:
                 unknown[f"{error}"] = None
         return Verdict(refused, {}, tuple(unknown))
 
+    def with_time(self, requests: Sequence[Request]) -> list[Request]:
+        """Those without a time limit with the one that accounting gives them: Slurm asks their first partition."""
+        ledger = self._ledger()
+        return [*requests] if ledger is None else [self._with_time(request, ledger) for request in requests]
+
+    def _with_time(self, request: Request, ledger: Ledger) -> Request:
+        charged = charged_of(self.site, request)
+        partition = next((part for part in self.site.partitions if part.name == charged.partition), None)
+        if request.option("time") or not request.user or partition is None or partition.default_time is not None:
+            return request
+        try:
+            wall = ledger.longest(charged)
+        except UnknownCharge:
+            return request
+        if wall is None or (partition.max_time is not None and partition.max_time <= wall * 60):
+            return request
+        return replace(request, options=(*request.options, f"--time={wall:.0f}"))
+
     def held_back(self, requests: Sequence[Request], started: Mapping[int, Started]) -> Verdict:
         """Those that have no right to what they get, in this order; ``started``: what the twin gives, by their place.
 

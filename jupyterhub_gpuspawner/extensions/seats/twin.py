@@ -198,7 +198,8 @@ async def what_runs(
     SlurmOutputError where an answer is not understood.
     """
     before, left_out = await asyncio.to_thread(waiting_before, site, requests, at)
-    everybody, limited = [*before, *requests], Limited(site, at, without)
+    limited = Limited(site, at, without)
+    everybody = [*before, *await asyncio.to_thread(limited.with_time, requests)]
     verdict = await asyncio.to_thread(limited.refused, everybody)
     not_started = {
         place: Answer(everybody[place].name, refusal=f"the limit {word} is reached")

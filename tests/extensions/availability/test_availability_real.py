@@ -138,20 +138,16 @@ async def test_a_job_that_outlasts_its_reservation_starts_and_ends_with_it(
     await emptied(slurm_cluster)
     reservation = ("starttime=now", "duration=1", "nodes=c1", "users=root")
     slurm_cluster.run("scontrol", "create", "reservation", "reservationname=short", *reservation)
-    try:
-        now = time.time()
-        resources = resolved("batch", reservation="short", time=3600)
-        said = availability(resources, await jobs.client.snapshot(), now=now)
-        (own,) = (await jobs.client.snapshot()).reservations
-        job = await jobs.submit("--partition=batch", "--reservation=short", "--time=60")
-        started = await jobs.until_phase(job, Phase.RUNNING)
-        ended = await jobs.until(job, lambda status: status.phase is Phase.ENDED, seconds=120)
-        assert (said.chance, started.nodes, ended.state) == (Chance.NOW, "c1", "TIMEOUT")
-        assert own.end is not None
-        assert said.sentence.endswith(f"; ends after {duration(own.end - now)}, with reservation short")
-    finally:
-        await emptied(slurm_cluster)
-        slurm_cluster.run("scontrol", "delete", "reservationname=short")
+    now = time.time()
+    snapshot = await jobs.client.snapshot()
+    said = availability(resolved("batch", reservation="short", time=3600), snapshot, now=now)
+    job = await jobs.submit("--partition=batch", "--reservation=short", "--time=60")
+    started = await jobs.until_phase(job, Phase.RUNNING)
+    ended = await jobs.until(job, lambda status: status.phase is Phase.ENDED, seconds=120)
+    (own,) = snapshot.reservations  # Slurm deletes it at its end
+    assert (said.chance, started.nodes, ended.state) == (Chance.NOW, "c1", "TIMEOUT")
+    assert own.end is not None
+    assert said.sentence.endswith(f"; ends after {duration(own.end - now)}, with reservation short")
 
 
 NODES = ClusterDescription(

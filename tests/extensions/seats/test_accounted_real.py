@@ -73,6 +73,49 @@ async def test_limits_of_accounts_and_of_users_decide_together_who_starts(accoun
     assert found.said == found.seen == ("RUNS", "AssocMaxCpuPerNode", "RUNS", "AssocGrpGRES"), str(found)
 
 
+TIMES = {
+    "none, where the partition has no default": ("--partition=none", ("RUNS",) * 3),
+    "none, where the partition's default is too long": (
+        "--partition=hour",
+        ("RUNS", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"),
+    ),
+    "for ever": (
+        "--partition=for_ever --time=UNLIMITED",
+        ("RUNS", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "reasons"), TIMES.values(), ids=TIMES)
+async def test_a_time_that_is_not_requested_is_what_the_limits_allow(
+    options: str, reasons: tuple[str, ...], accounting: tuple[Accounting, Path]
+) -> None:
+    """One has no limit, one that of the association, one that of the QOS."""
+    nodes, _, enforced = LIMITED.conf
+    site = Site(
+        f"times-{options.split('=')[1].split()[0]}",
+        (
+            nodes,
+            "PartitionName=none Nodes=g1 Default=YES MaxTime=1-0",
+            "PartitionName=hour Nodes=g1 DefaultTime=60 MaxTime=1-0",
+            "PartitionName=for_ever Nodes=g1 MaxTime=UNLIMITED",
+            enforced,
+        ),
+        (
+            "add account times",
+            "add qos brief MaxWall=30",
+            "add user mail account=times",
+            "add user news account=times MaxWall=25",
+            "add user proxy account=times qos=brief",
+        ),
+        people=("mail", "news", "proxy"),
+        options=f"--account=times --mem=100 {options}",
+    )
+    found = await compared(site, accounting)
+
+    assert found.said == found.seen == reasons, str(found)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("accounted", [True, False])
 async def test_who_starts_is_who_really_starts(accounted: bool, accounting: tuple[Accounting, Path]) -> None:

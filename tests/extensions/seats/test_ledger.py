@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,21 @@ def test_a_limit_of_what_a_job_does_not_request_does_not_hold_it_back() -> None:
 
     assert starts(ledger, "ada", "bob", usage=untyped) == ["", ""]
     assert starts(ledger, "ada", usage=Usage(typed, 60)) == ["AssocGrpGRES"]
+
+
+def test_a_job_that_may_run_for_ever_is_longer_than_any_limit() -> None:
+    """``--time=UNLIMITED``."""
+    assert starts(site(user="MaxWallPJ=59"), *BOTH_THEN_NONE, usage=replace(ONE, minutes=None)) == [
+        "AssocMaxWallDurationPerJobLimit",
+        "",
+        "",
+    ]
+
+
+def test_a_job_that_requests_no_time_gets_the_limit_that_counts_for_it() -> None:
+    """That of the QOS, else of the association, else none."""
+    of_both, of_user = site(user="MaxWallPJ=59", qos="MaxWallPJ=30"), site(user="MaxWallPJ=59")
+    assert [ledger.longest(Charged("ada")) for ledger in (of_both, of_user, site())] == [30, 59, None]
 
 
 def test_safe_limits_keep_the_minutes_of_a_whole_job() -> None:
