@@ -1,7 +1,10 @@
 """The demo's hub, with this package's spawner and a private Slurm. Only for one user on one machine."""
 
 import os
+import shutil
 from pathlib import Path
+
+from tornado import web
 
 from jupyterhub_gpuspawner.demo import sign_in
 from jupyterhub_gpuspawner.demo.account import command_prefix, give_to
@@ -14,7 +17,8 @@ c = get_config()  # noqa: F821 - JupyterHub provides it
 # Enable the plugin, and set the folder of profiles.
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
-c.GPUProfilesSpawner.profiles_dir_allows = ["local", "command"]  # a server on this machine, and an application
+# a server on this machine, an application, and shell lines of the profile that makes room in a full home
+c.GPUProfilesSpawner.profiles_dir_allows = ["local", "command", "setup"]
 
 courses = folder / "courses"
 courses.mkdir(mode=0o700, exist_ok=True)
@@ -70,6 +74,14 @@ c.LocalServer.account = account
 c.LocalServer.home_dir_template = str(homes / "{username}")
 
 
+def refuse_if_full(spawner, home):
+    """Have nobody wait for a server that cannot write; with the profile that makes room it need not."""
+    total, _, free = shutil.disk_usage(home)
+    if free == 0 and not spawner.request.profile.rescue:
+        # status 507 (Insufficient Storage) says to the plugin that the home folder is full
+        raise web.HTTPError(507, "Your home folder is full: %d of %d MiB are used.", total >> 20, total >> 20)
+
+
 def make_home(spawner):
     """Create the user's home folder: users of the demo have no accounts.
 
@@ -78,6 +90,7 @@ def make_home(spawner):
     """
     home = homes / spawner.user.name
     if home.exists():
+        refuse_if_full(spawner, home)
         return
     homes.mkdir(mode=0o711, parents=True, exist_ok=True)
     home.mkdir(mode=0o700)

@@ -57,7 +57,7 @@ def monitor_profile(topology_pattern: str) -> str | None:
 
 
 PROFILES = Path(__file__).parent / "profiles"
-RIGHTS = Rights(frozenset({"local", "command"}))
+RIGHTS = Rights(frozenset({"local", "command", "setup"}))
 """What the demo's profiles may say, as in its configuration."""
 
 

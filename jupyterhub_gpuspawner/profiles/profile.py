@@ -111,6 +111,9 @@ class Profile(Frozen):
     """Slugs of profiles that its users may accept as well, such as ``[k80, v100]``: while a server of this one waits in
     line, and one of these is free, its job is submitted beside, and whichever comes first runs the server. Default:
     none."""
+    rescue: bool = False
+    """Offered first after a start that failed since the user's home folder is full. Its server must start in such a
+    home, so that its user can delete files."""
     start_timeout: Seconds | None = None
     """Seconds from Slurm's allocation until the server's address is known; without Slurm, from the click."""
     queue_timeout: Wait | None = None

@@ -116,6 +116,7 @@ lab: false
 default_url: /lab
 port_range: 20000-20999
 alternatives: [b]
+rescue: true
 profile_options:
   a: {range: {min: 1, max: 2, step: 1, default: 1, sets: slurm.cpus, unit: cores}}
   b:

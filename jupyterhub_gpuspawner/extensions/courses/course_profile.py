@@ -86,6 +86,7 @@ def course_profile(
             "default_url": course.materials.pull_path if course.materials is not None else narrowed.default_url,
             "profile_options": {},
             "alternatives": (),
+            "rescue": False,
             "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.extensions.picture import node as structure
 from jupyterhub_gpuspawner.extensions.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
-from jupyterhub_gpuspawner.hub.web.svg import element, text
+from jupyterhub_gpuspawner.extensions.picture.svg import element, text
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, distance, link_count
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.units import format_cpulist

@@ -366,6 +366,8 @@ class ChoosePage(SpawnHandler):
         """JupyterHub's, with what our ``spawn.html`` shows above the form."""
         if name == "spawn.html":
             server_name = self._name_shown(namespace.get("for_user"))
+            profiles = with_profiles(namespace["spawner"])
+            namespace["rescue"] = profiles and profiles.rescue(ending_of(self.form_request.refusal))
             namespace.update(form_request=self.form_request, server_name=server_name, url=self._own_address())
         return super().render_template(name, sync=sync, **namespace)
 

@@ -12,6 +12,7 @@ import time
 import traceback
 from dataclasses import replace
 from html import escape
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,19 @@ def hook_failure(spawner: Any, name: str, error: Exception) -> Exception:
 
 
 def _refused(refusal: web.HTTPError, *, contact: str) -> web.HTTPError:
-    """The exception of a start that a hook has refused, with its own message in place of HTTP's words."""
+    """The exception of a start that a hook has refused, with its own message in place of HTTP's words.
+
+    With status 507 (Insufficient Storage) it says that the user's home folder is full.
+    """
     message = refusal.log_message or ""
     # without arguments, tornado doubles each % of the message
     message = message % refusal.args if refusal.args else message.replace("%%", "%")
-    if not message:
+    full = refusal.status_code == HTTPStatus.INSUFFICIENT_STORAGE
+    if not message and not full:
         return refusal
-    ending = Ending(start_failed("hook_refused"), at=time.time(), quoted=Words(message))
-    return start_error(ending, refusal.status_code, contact=contact)
+    ending = Ending(start_failed("home_full" if full else "hook_refused"), at=time.time(), quoted=Words(message))
+    # from 500 on JupyterHub counts a failure, and exits after consecutive_failure_limit
+    return start_error(ending, HTTPStatus.FORBIDDEN if full else refusal.status_code, contact=contact)
 
 
 def _line_of(error: BaseException) -> str:

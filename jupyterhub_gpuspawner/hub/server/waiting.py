@@ -33,7 +33,6 @@ from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
-from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     came_with_token,
@@ -222,12 +221,10 @@ def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
 def _offered_profile(spawner: Any, slug: str) -> Profile | None:
     """The profile of this slug; None where it is no longer offered."""
     profiles = with_profiles(spawner)
-    if profiles is None or not slug:
-        return None
-    try:
-        return next((profile for profile in profiles.offered() if profile.slug == slug), None)
-    except ConfigError:
-        return None
+    with suppress(ConfigError):
+        offered = profiles.offered() if profiles is not None and slug else ()
+        return next((profile for profile in offered if profile.slug == slug), None)
+    return None
 
 
 def _profile_name(spawner: Any, slug: str) -> str:
@@ -254,7 +251,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, o
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
     server = server_of(spawner, with_start=False)
-    ending = ending_of(failure) or server.ending
+    ending = server.ending
     stage = ending.stage if ending is not None and ending.stopped else None
     if ending is None or ending.stopped:  # the hub's own time-out has no message
         ending = Ending(start_failed("timeout")) if isinstance(failure, AnyTimeoutError) else None
@@ -264,6 +261,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, o
         "shown": _shown(ending, spawner, own=own) if ending is not None else None,
         "report": _report(ending, spawner) if ending is not None else "",
         "server": server,
+        "rescue": (profiles := with_profiles(spawner)) and profiles.rescue(ending),
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,

@@ -24,6 +24,7 @@ from traitlets.config.loader import LazyConfigValue
 from jupyterhub_gpuspawner.batch.job import BatchJob, JobSettings, as_commanded, batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, Effective, known_settings
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, SlurmSpawner, Spawner
@@ -279,6 +280,15 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
         request = as_commanded(request, self.submit_command.options)
         refuse_choices(request, extensions_for(self).refused_choices(self, request))
         return replace(request, offer=next(offer for offer in offers if offer.profile.slug == request.profile.slug))
+
+    def rescue(self, ending: Ending | None) -> Profile | None:
+        """What its user may start after this ending instead, since their home folder is full; None: nothing else."""
+        full, last = ending is not None and ending.cause.fault == "home_full", self.user_options.get("profile")
+        with suppress(ConfigError):  # logged where the profiles are read
+            offers = (offer for offer in self.offers() if full and offer.profile.rescue)
+            profiles = (offer.profile for offer in offers if self._alternative(offer, {}) is not None)
+            return next((profile for profile in profiles if profile.slug != last), None)
+        return None
 
     def alternatives(self) -> list[JobRequest]:
         """What its user may accept in place of what waits, as they may have it now; raises ConfigError."""

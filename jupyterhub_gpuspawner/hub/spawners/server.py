@@ -205,7 +205,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         rank=chosen.rank,
         app=chosen.app,
         routed_port=spawner.server.port if spawner.server is not None else 0,
-        ending=ending_of(failure) or stored,
+        ending=stored if _is_same(ending_of(failure), stored) else ending_of(failure) or stored,
         failure=failure,
     )
     ours = job_spawner(spawner)
@@ -345,6 +345,11 @@ def _stored_ending(spawner: Any) -> Ending | None:
     if isinstance(spawner, GPUSlurmSpawner):
         return spawner.ended.last
     return stored_ending(spawner.state or {}) if isinstance(spawner, orm.Spawner) else None
+
+
+def _is_same(failed: Ending | None, stored: Ending | None) -> bool:
+    """Whether the second is the first with the profile, which is known once the start is over."""
+    return stored is not None and failed == replace(stored, profile="", slug="")
 
 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:

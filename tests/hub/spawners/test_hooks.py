@@ -13,7 +13,7 @@ import pytest
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending, Repair
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -172,6 +172,28 @@ async def test_a_hook_that_refuses_speaks_for_itself() -> None:
     assert words_of(spawner.ended.last) == Words("ada has used 120% of the project's hours.")
     assert vars(failure)["status_code"] == 403
     assert (ending_of(silent), vars(silent)["status_code"]) == (None, 403)
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("Your home folder is full: 50 of 50 GB.", "Your home folder is full: 50 of 50 GB."),
+        (None, "Your home folder is full."),
+    ],
+)
+async def test_a_hook_says_that_the_home_is_full_by_its_status(message: str | None, sentence: str) -> None:
+    """Its user can do something about it, and JupyterHub does not count it among its own failures."""
+
+    def finds_it_full(*_: Any) -> None:
+        raise web.HTTPError(507, message)
+
+    failure, spawner = await failure_of("pre_spawn_hook", finds_it_full)
+    ending = spawner.ended.last
+
+    assert ending is not None
+    assert (ending.cause, ending.repair) == (start_failed("home_full"), Repair.YOU)
+    assert words_of(ending).sentence == sentence
+    assert vars(failure)["status_code"] == 403
 
 
 @pytest.mark.parametrize("hook", ["pre_spawn_hook", "auth_state_hook", "apply_user_options"])
