@@ -9,14 +9,17 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from jupyterhub.auth import Authenticator
 from jupyterhub.handlers import BaseHandler
+from tornado.web import StaticFileHandler
 from traitlets import Integer, Unicode
 
 PEOPLE = ("ada", "bob", "admin", "teacher", "student1", "student2", "student3", "student4")
 """The names that may sign in: two users, the administrator, and those of the course."""
+STATIC = str(Path(__file__).with_name("static"))
 LINK_SECONDS = 600
 """Seconds for which the link works, from the hub's start on."""
 LINK_PATH = "/demo"
@@ -55,9 +58,10 @@ class DemoAuthenticator(Authenticator):
         is_right = bool(self.password) and _same(data.get("password", ""), self.password)
         return data.get("username") if is_right else None
 
-    def get_handlers(self, app: object) -> list[tuple[str, type[BaseHandler]]]:
-        """JupyterHub's sign-in page, and that of the link."""
-        return [*super().get_handlers(app), (LINK_PATH, LinkHandler)]
+    def get_handlers(self, app: object) -> list[tuple[Any, ...]]:
+        """JupyterHub's sign-in page, and that of the link with its script."""
+        script = (rf"{LINK_PATH}/(link\.js)", StaticFileHandler, {"path": STATIC})
+        return [*super().get_handlers(app), (LINK_PATH, LinkHandler), script]
 
 
 class LinkHandler(BaseHandler):

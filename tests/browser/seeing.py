@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from axe_playwright_python.sync_playwright import Axe
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, ViewportSize
+    from playwright.sync_api import Page, Route, ViewportSize
 
     from jupyterhub_gpuspawner.demo.hub import HubProcess
 
@@ -112,3 +114,36 @@ def assert_accessible(page: Page) -> None:
     """No serious finding of axe, and no horizontal scrolling."""
     faults = (axe_faults(page), width_left_over(page))
     assert faults == ([], 0), faults
+
+
+class Strict:
+    """A site whose Content-Security-Policy allows nothing inline, in front of a window.
+
+    JupyterHub's own frame has scripts in its pages: each is allowed by its hash (that none is ours, test_tokens says).
+    ``faults`` is what the browser refused.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.faults: list[str] = []
+        page.expose_function("reportViolation", self._add)
+        page.add_init_script(
+            """document.addEventListener("securitypolicyviolation", (fault) =>
+                reportViolation(`${fault.violatedDirective} ${fault.blockedURI} ${fault.sourceFile}`))"""
+        )
+        page.route("**", self._answer)
+
+    def _add(self, fault: str) -> None:
+        self.faults.append(fault)
+
+    def _answer(self, route: Route) -> None:
+        if route.request.resource_type != "document":
+            route.continue_()
+            return
+        response = route.fetch(max_redirects=0)
+        scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", response.text(), re.DOTALL)
+        hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+        sources = " ".join(f"'sha256-{value}'" for value in hashes)
+        policy = (
+            f"default-src 'self'; style-src 'self'; script-src 'self' {sources} 'report-sample'; img-src 'self' data:"
+        )
+        route.fulfill(response=response, headers={**response.headers, "content-security-policy": policy})

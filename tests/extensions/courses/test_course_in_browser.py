@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import Strict, axe_faults, shoot, sign_in, width_left_over
 from tests.fixtures.browser import PATIENCE, OpenPage
 from tests.fixtures.hubs import COMMAND, new_hub
 
@@ -159,6 +159,23 @@ def places(page: Page) -> dict[str, list[float]]:
 def box(page: Page, user: str) -> Locator:
     """The box that selects a participant."""
     return tile(page, user).get_by_role("checkbox")
+
+
+def test_the_pages_of_courses_need_nothing_that_a_strict_policy_forbids(
+    hub: HubProcess, page: Page, change: Callable[..., None]
+) -> None:
+    """Also where a tile changes, and where a log is opened; and the list of courses."""
+    strict = Strict(page)
+    enter(page, hub)
+    page.locator("details").evaluate_all("all => all.forEach((each) => (each.open = true))")
+    change(train002="ended")
+    expect(page.locator("#gpuspawner-news")).to_have_text("train002: ended")
+    box(page, "train002").check()
+    expect(page.locator("#gpuspawner-selected")).to_have_text("1 selected")
+    page.goto(f"{hub.url}{PAGES}")
+    expect(page.locator("h1")).to_be_visible()
+
+    assert strict.faults == []
 
 
 def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.browser.seeing import sign_in, sign_in_with_server, width_left_over
+from tests.browser.seeing import Strict, sign_in, sign_in_with_server, width_left_over
 from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, NO_SPAWN_WAIT, StartHub, stop_servers
 from tests.hub.servers import start
@@ -140,41 +138,12 @@ def test_forced_colours_keep_the_bars_and_cells_of_the_map(hub: HubProcess, page
     assert all(drawn)
 
 
-class Strict:
-    """A site whose Content-Security-Policy allows nothing inline, in front of a window.
-
-    JupyterHub's own frame has scripts in its pages: each is allowed by its hash. ``faults`` is what the browser
-    refused.
-    """
-
-    def __init__(self, page: Page) -> None:
-        self.faults: list[str] = []
-        page.expose_function("reportViolation", self._add)
-        page.add_init_script(
-            """document.addEventListener("securitypolicyviolation", (fault) =>
-                reportViolation(`${fault.violatedDirective} ${fault.blockedURI} ${fault.sourceFile}`))"""
-        )
-        page.route("**", self._answer)
-
-    def _add(self, fault: str) -> None:
-        self.faults.append(fault)
-
-    def _answer(self, route: Route) -> None:
-        if route.request.resource_type != "document":
-            route.continue_()
-            return
-        response = route.fetch(max_redirects=0)
-        scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", response.text(), re.DOTALL)
-        hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
-        sources = " ".join(f"'sha256-{value}'" for value in hashes)
-        policy = (
-            f"default-src 'self'; style-src 'self'; script-src 'self' {sources} 'report-sample'; img-src 'self' data:"
-        )
-        route.fulfill(response=response, headers={**response.headers, "content-security-policy": policy})
-
-
 def test_no_page_needs_what_a_strict_policy_forbids(hub: HubProcess, page: Page) -> None:
-    """Neither an attribute nor an element with a style, nor a script in a page but those of JupyterHub's frame."""
+    """Neither an attribute nor an element with a style, nor a script in a page but those of JupyterHub's frame.
+
+    A course's page and the demo's link have tests of their own. JupyterLab is not the hub's page: its policy is that of
+    the single-user server, and JupyterLab needs inline styles itself.
+    """
     sign_in_with_server(page, hub, "admin")
     strict = Strict(page)
     faults = {}
