@@ -179,7 +179,8 @@ class NodeState(NamedTuple):
     def usable(self) -> bool:
         """Whether Slurm may start a job here: up, responding, neither draining nor in maintenance.
 
-        Reserved nodes (``RESERVED``), and cloud nodes that are powered down or get their power, count as usable.
+        Reserved nodes (``RESERVED``), and cloud nodes that are powered down or get their power, count as usable;
+        not so one that is powered down and was not responding, on which Slurm 22.05 starts nothing.
         """
         out = _OUT - {"NOT_RESPONDING"} if "POWERING_UP" in self.states else _OUT
         return bool(self.states & _UP) and not self.states & out

@@ -19,14 +19,17 @@ from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
 from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
-from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of, runs_until_end_of
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of, need_of, runs_until_end_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.words import duration, moment, some
 
@@ -66,21 +69,49 @@ async def _shut_out(profile: Profile, context: Context) -> AsyncIterator[Finding
 
 
 OUT = Code("nodes-out", "No node on which a profile's servers could run is in service.")
-_BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node whose slurmd runs back into service."
+_BACK = {
+    ("DRAIN", "FAIL"): "`scontrol update NodeName=NODE State=RESUME` puts a drained node back into service.",
+    ("MAINTENANCE",): "Maintenance ends with its reservation; `scontrol show reservation` lists them.",
+    (
+        "INVALID",
+        "INVALID_REG",
+    ): "`slurmd -C` on a node prints its hardware, which slurm.conf must not exceed.",
+    ("POWERED_DOWN",): "`scontrol update NodeName=NODE State=POWER_UP` runs ResumeProgram for a node without power.",
+    ("DOWN", "NOT_RESPONDING", "UNKNOWN"): "Start slurmd on a node that is down or does not respond; "
+    "`scontrol update NodeName=NODE State=RESUME` puts it back unless ReturnToService does.",
+    ("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED"): "A node that reboots or is powered down comes back by itself.",
+}
+"""What to do, by a node's states (sinfo(1)); of a node the first that it has counts."""
 
 
 async def check_nodes(context: Context) -> AsyncIterator[Finding]:
     """Whether all nodes that could run a profile's servers are out of service."""
     out: dict[str, list[str]] = {}
+    fixes: dict[str, str] = {}
     for profile in context.of_slurm():
         resources = context.unchanged(profile)
         if context.snapshot is not None and resources is not None and not is_over(profile, context):
             now = availability(resources, context.snapshot, now=context.now.timestamp())
-            out.setdefault(now.out_of_service, []).append(profile.slug)
+            if now.out_of_service:
+                out.setdefault(now.out_of_service, []).append(profile.slug)
+                fixes[now.out_of_service] = _fixes(resources, context.snapshot)
     for clause, profiles in out.items():
-        if clause:
-            which = f"profile{'s' * (len(profiles) > 1)} {some(profiles)}"
-            yield OUT.warning("Slurm", f"{clause}, so servers of {which} wait.", _BACK)
+        which = f"profile{'s' * (len(profiles) > 1)} {some(profiles)}"
+        yield OUT.warning("Slurm", f"{clause}, so servers of {which} wait.", fixes[clause])
+
+
+def _fixes(resources: Resources, snapshot: ClusterSnapshot) -> str:
+    """What brings the nodes back that a request needs."""
+    nodes = [
+        node
+        for name in snapshot.partitions_of(resources.partition)
+        for node in capacity_of(snapshot)
+        .nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
+        .all
+        if not node.usable and node.offers(need_of(resources, snapshot.partition_by_name[name], snapshot))
+    ]
+    of_each = (next((states for states in _BACK if not node.states.isdisjoint(states)), ()) for node in nodes)
+    return " ".join(_BACK[states] for states in dict.fromkeys(of_each) if states)
 
 
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")

@@ -44,8 +44,19 @@ RESERVED_LATER = replace(
 )
 """The same with reservations that begin in an hour."""
 MAINTAINED = "d1, g[1-2], m1, s1 and u1 (maint, xid=79, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
-BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node whose slurmd runs back into service."
+BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node back into service."
 HOUR = 3600
+
+
+def out_of_service(**states: tuple[str, ...]) -> ClusterSnapshot:
+    """The recorded cluster with nodes in these states."""
+    nodes = (
+        node._replace(states=frozenset(states.get(node.name, node.states)), reason="no power" * (node.name == "m1"))
+        for node in RECORDED.nodes
+    )
+    return replace(RECORDED, nodes=tuple(nodes))
+
+
 SIZES = (
     '"profile_options": {"size": {"choices": {"s": {"slurm": {"memory": "4G"}}, "l": {"slurm": {"memory": "99G"}}}}}'
 )
@@ -212,6 +223,25 @@ MISTAKES: dict[str, Mistake] = {
         f"warn  Slurm: {MAINTAINED}, so servers of profile g wait. {BACK} [nodes-out]",
         f"not available now: {MAINTAINED}",
         snapshot=DRAINED,
+    ),
+    "nodes that are out of service for several reasons": Mistake(
+        one('"partition": "gpu"'),
+        "warn  Slurm: d1 (it does not respond), g[1-2] (in maintenance), m1 (no power) and s1 and u1 are out of "
+        "service, so servers of profile g wait. Start slurmd on a node that is down or does not respond; `scontrol "
+        "update NodeName=NODE State=RESUME` puts it back unless ReturnToService does. Maintenance ends with its "
+        "reservation; `scontrol show reservation` lists them. `scontrol update NodeName=NODE State=POWER_UP` runs "
+        "ResumeProgram for a node without power. `slurmd -C` on a node prints its hardware, which slurm.conf must not "
+        "exceed. [nodes-out]",
+        "not available now: d1 (it does not respond), g[1-2] (in maintenance), m1 (no power) and s1 and u1 are out of "
+        "service",
+        snapshot=out_of_service(
+            d1=("DOWN", "NOT_RESPONDING"),
+            g1=("IDLE", "MAINTENANCE"),
+            g2=("IDLE", "MAINTENANCE"),
+            m1=("DOWN", "POWERED_DOWN"),
+            s1=("IDLE", "INVALID_REG"),
+            u1=("IDLE", "INVALID_REG"),
+        ),
     ),
     "a wait that is shorter than the time until its reservation": Mistake(
         one('"partition": "gpu", "time": "1:00:00", "reservation": "ml-hpc-0"', '"queue_timeout": "1:00"'),

@@ -113,6 +113,30 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
     ]
 
 
+def test_a_node_in_maintenance_is_free_for_those_who_maintain_it() -> None:
+    """Whose reservation it is; not where another one is the reason, nor without one."""
+    times: dict[str, Any] = {"start": NOW - 60, "end": NOW + 7200, "nodes": ("g1",), "flags": frozenset({"MAINT"})}
+    in_maintenance = tuple(node._replace(states=node.states | {"MAINTENANCE"}) for node in FOUR.nodes)
+    of_both = (Reservation("repair", **times), Reservation("upgrade", **times))
+    sentences = [
+        status_texts(
+            clusters={"": ClusterNow(replace(FOUR, nodes=in_maintenance, reservations=reservations))},
+            defaults={"": Resources.model_validate(request)},
+        )["one-gpu"][1]
+        for request, reservations in (
+            ({"reservation": "repair"}, of_both[:1]),
+            ({"reservation": "repair"}, of_both),
+            ({}, of_both[:1]),
+        )
+    ]
+
+    assert sentences == [
+        "starts now, 3 of 4 K80 free",
+        "full",
+        "not available now: g1 (in maintenance) is out of service",
+    ]
+
+
 def test_the_form_and_rest_show_the_same_profiles() -> None:
     """Those of other groups and users, and those that have ended, are named to nobody else."""
     allowed: dict[str, dict[str, Any]] = {

@@ -218,15 +218,31 @@ class Capacity:
         if own is not None:
             nodes = [
                 self._as_seen_by(
-                    node, tuple(period for period in node.reserved if period.name != reservation), partition
+                    node,
+                    tuple(period for period in node.reserved if period.name != reservation),
+                    partition,
+                    maintained=node.name in own.nodes,
                 )
                 for node in nodes
                 if not own.nodes or node.name in own.nodes
             ]
         return (node for node in nodes if not constraint or satisfies(constraint, node.features) is not False)
 
-    def _as_seen_by(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
-        """The same node as the jobs of a partition, and perhaps of a reservation, may use it."""
+    def _as_seen_by(
+        self,
+        node: NodeFit,
+        reserved: tuple[ReservedPeriod, ...],
+        partition: str,
+        *,
+        maintained: bool = False,
+    ) -> NodeFit:
+        """The same node as the jobs of a partition, and perhaps of a reservation, may use it.
+
+        ``maintained``: that reservation may be what it is in maintenance for, and ``reserved`` says where others are.
+        """
+        state = self._states[node.name]
+        if maintained:
+            state = state._replace(states=state.states - {"MAINTENANCE"})
         oversubscribed = None
         if partition in self._shared:
             columns = (self._jobs.column(field) for field in ("cpus", "node_count", "partitions"))
@@ -234,13 +250,13 @@ class Capacity:
             own = [cpus[job] // node_count[job] for job in node.jobs if partition in partitions[job]]
             oversubscribed = self._shared[partition], own
         return NodeFit(
-            self._states[node.name],
+            state,
             node.jobs,
             reserved,
             complete=node.complete,
             config=self._config,
             partitions=node.place.partitions,
-            shards_held=self._shards_held(self._states[node.name], node.jobs),
+            shards_held=self._shards_held(state, node.jobs),
             oversubscribed=oversubscribed,
         )
 

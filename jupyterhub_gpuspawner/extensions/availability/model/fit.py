@@ -260,6 +260,7 @@ class NodeFit:
         self.name = node.name
         self.reason = node.why_out
         self.usable = node.usable
+        self.states = node.states
         self.powered_down = bool(node.states & _POWERED_DOWN)
         self.comes_back = bool(node.states & _COME_BACK) and not node.states & _STAY_OUT
         """It is being powered down or rebooted, and comes back by itself."""
