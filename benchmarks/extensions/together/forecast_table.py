@@ -1,24 +1,27 @@
 """What the form says of a start, compared with Slurm: its scheduler on random clusters, and real ones.
 
-    python -m benchmarks.extensions.together.forecast_table [--cases 1020] [--clusters 50] [--write]
+    python -m benchmarks.extensions.together.forecast_table [--cases FIRST:END] [--clusters FIRST:END] [--write]
 
-The cases are those of the oracle (tests/extensions/seats/test_oracle.py). Each real cluster has one to three nodes in
-overlapping partitions, jobs of others that run or wait, and perhaps a reservation; every third one has a slurmdbd, and
-an account with limits. For each of some requests it is noted what the form says; then it is submitted, and has
-:data:`PATIENCE` seconds to start. ``--write`` writes the figures of this version into
-docs/explanation/forecast-table.md. Root is needed: jobs are submitted as other accounts.
+The cases are those of the oracle (tests/extensions/seats/test_oracle.py), as many of each kind of site. Each real
+cluster has one to three nodes in overlapping partitions, jobs of others that run or wait, and perhaps a reservation;
+every third one has a slurmdbd, and an account and a QOS with limits. For each of some requests it is noted what the
+form and seats say; then it is submitted, and has :data:`PATIENCE` seconds to start. At last all of them are submitted
+at once, for what seats counts. Root is needed: jobs are submitted as other accounts.
+
+A run adds its figures to :data:`FIGURES`, a line for each batch of cases and for each cluster, and takes the place of
+those of the same numbers; ``--write`` writes docs/explanation/forecast-table.md from all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
-import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +49,7 @@ from tests.fixtures.accounting import Accounting, slurmdbd
 from tests.standins.resources import resolved
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/forecast-table.md"
-HEADING = "**Slurm "
+FIGURES = Path(__file__).with_suffix(".jsonl")
 PATIENCE = 5.0
 """Seconds that a job has to start."""
 REQUESTS = 5
@@ -57,7 +60,8 @@ OTHERS, OWN = "daemon", "games"
 """Accounts that every Linux has."""
 LIMITS = ("", "", "", "MaxCPUsPerNode=4", "MaxNodes=1", "OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES", "LLN=YES")
 OF_SITE = ("", "", "", "MaxMemPerCPU=3000", "MaxMemPerNode=9000")
-OF_ACCOUNT = ("", "GrpTRES=cpu=4", "GrpJobs=2", "MaxJobs=1", "MaxTRES=cpu=3")
+OF_ACCOUNT = ("", "GrpTRES=cpu=4", "GrpJobs=2", "MaxJobs=1", "MaxTRES=cpu=3", "GrpTRES=gres/gpu=2", "MaxWall=01:00:00")
+OF_QOS = ("", "MaxTRESPerUser=cpu=3", "MaxJobsPerUser=1", "MaxWall=01:00:00", "GrpTRES=cpu=6", "MaxTRESPerJob=cpu=2")
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class RealCluster:
     reservation: tuple[str, ...]
     """Words of ``scontrol create``; none without one."""
     requests: tuple[Resources, ...]
-    limit: str
-    """Of the account."""
+    limits: tuple[str, str]
+    """Of the account and of the QOS."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +85,23 @@ class Verdict:
     """What was said of a request, and what became of it."""
 
     form: Chance
-    started: bool
+    seats: bool
+    """Whether seats says that it runs."""
     reason: str
-    """Why it waits, or that it is refused."""
+    """Why it waits; ``refused`` by sbatch, and empty if it started."""
     text: str
 
     @property
-    def limited(self) -> bool:
-        """Whether accounting keeps it from running, of which the form knows nothing."""
-        return self.reason.startswith(("Assoc", "QOS"))
+    def outcome(self) -> str:
+        """What became of it, as a column of the table."""
+        if self.reason.startswith(("Assoc", "QOS")):
+            return "limited"
+        return {"": "starts", "refused": "never"}.get(self.reason, "waits")
+
+    def is_wrong(self, has_accounting: bool) -> bool:
+        """Whether Slurm contradicts the form. Of accounting's limits the form knows nothing."""
+        wrong = {Chance.NOW: ("waits", "never", *(() if has_accounting else ("limited",))), Chance.NEVER: ("starts",)}
+        return self.outcome in wrong.get(self.form, ())
 
 
 class RandomSlurm(PrivateSlurm):
@@ -108,7 +120,8 @@ class RandomSlurm(PrivateSlurm):
                 "AccountingStorageHost=127.0.0.1",
                 f"AccountingStoragePort={self._accounting.port}",
                 f"AccountingStoragePass={self.layout.munge_socket}",
-                "AccountingStorageEnforce=associations,limits",
+                "AccountingStorageEnforce=associations,limits,qos",
+                "AccountingStorageTRES=gres/gpu",
             ]
             (self.layout.folder / "munge.key").write_bytes(self._accounting.key)
         text = self.conf.read_text().replace("bf_interval=5", "bf_interval=1,bf_continue")
@@ -168,21 +181,19 @@ def real_cluster(dice: random.Random, number: int) -> RealCluster:
         tuple(before),
         reservation,
         tuple(request(dice.choice(partitions), (600, 7000, 80000)) for _ in range(REQUESTS)),
-        dice.choice(OF_ACCOUNT),
+        (dice.choice(OF_ACCOUNT), dice.choice(OF_QOS)),
     )
 
 
-async def compared(
-    cluster: RealCluster, folder: Path, accounting: Accounting | None
-) -> tuple[list[Verdict], tuple[bool, bool]]:
-    """What the form says of each request, and what becomes of it; and of the first one, whether seats says it runs."""
+async def compared(cluster: RealCluster, folder: Path, accounting: Accounting | None) -> tuple[list[Verdict], int, int]:
+    """What is said of each request, and what becomes of it; how many run at once, as seats says and in truth."""
     slurm = RandomSlurm(cluster, folder, accounting)
     await asyncio.to_thread(slurm.start)
     try:
         if accounting is not None:
-            for line in (f"account lab {cluster.limit}", f"user {OTHERS} account=lab", f"user {OWN} account=lab"):
+            for line in accounts(cluster):
                 await asyncio.to_thread(slurm.run, "sacctmgr", "-i", "add", *line.split(), timeout=60)
-            await asyncio.sleep(1)
+            await asyncio.sleep(2)
         for resources in cluster.before:
             await submitted(slurm, OTHERS, resources)
         if cluster.reservation:
@@ -190,21 +201,44 @@ async def compared(
                 slurm.run, "scontrol", "create", "reservation", "ReservationName=r", *cluster.reservation
             )
         await asyncio.sleep(4)
-        installation = Installation(bin_dir=slurm.bin_dir, environment=slurm.environment)
-        site, first = await read_site(installation), cluster.requests[0]
-        seats = await what_runs(
-            site, [Request("first", tuple(options(first, "best-effort")), OWN)], at=time.time(), slurm=installation
-        )
-        client = SlurmClient(installation)
-        verdicts = [await verdict(slurm, client, resources, cluster) for resources in cluster.requests]
-        return verdicts, (seats.running == 1, verdicts[0].started)
+        verdicts = [await verdict(slurm, resources, cluster) for resources in cluster.requests]
+        return verdicts, len(await running(slurm, cluster.requests)), await run_at_once(slurm, cluster)
     finally:
         await asyncio.to_thread(slurm.stop)
 
 
-async def verdict(slurm: PrivateSlurm, client: SlurmClient, resources: Resources, cluster: RealCluster) -> Verdict:
-    """What the form says of a request, and what becomes of it."""
+def accounts(cluster: RealCluster) -> Iterator[str]:
+    """What is added to slurmdbd for a cluster; all clusters share it."""
+    name, (of_account, of_qos) = cluster.description.name, cluster.limits
+    yield f"qos {name} {of_qos}"
+    yield f"account {name} cluster={name} {of_account}"
+    for user in (OTHERS, OWN):
+        yield f"user {user} account={name} cluster={name} qos={name} defaultqos={name} defaultaccount={name}"
+
+
+async def running(slurm: PrivateSlurm, requests: Sequence[Resources]) -> set[int]:
+    """Which of these requests run at once, as seats says."""
+    installation = Installation(bin_dir=slurm.bin_dir, environment=slurm.environment)
+    people = [Request(str(at), tuple(options(one, "best-effort")), OWN) for at, one in enumerate(requests)]
+    seats = await what_runs(await read_site(installation), people, at=time.time(), slurm=installation)
+    return {int(answer.name) for answer in seats.answers if answer.runs}
+
+
+async def run_at_once(slurm: PrivateSlurm, cluster: RealCluster) -> int:
+    """How many of a cluster's requests run that are submitted at once."""
+    jobs = [job for resources in cluster.requests if (job := await submitted(slurm, OWN, resources))]
+    if not jobs:
+        return 0
+    await asyncio.sleep(PATIENCE)
+    shown = await asyncio.to_thread(slurm.run, "squeue", "-h", "-j", ",".join(jobs), "-t", "R,CG", "-o", "%i")
+    return len(shown.split())
+
+
+async def verdict(slurm: PrivateSlurm, resources: Resources, cluster: RealCluster) -> Verdict:
+    """What is said of a request, and what becomes of it."""
+    client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
     said = availability(resources, await client.snapshot(), now=time.time(), user=OWN)
+    runs = bool(await running(slurm, [resources]))
     job, state, reason = await submitted(slurm, OWN, resources), "", "refused"
     deadline = time.monotonic() + PATIENCE
     while job and state != "RUNNING" and time.monotonic() < deadline:
@@ -217,9 +251,14 @@ async def verdict(slurm: PrivateSlurm, client: SlurmClient, resources: Resources
             if not await asyncio.to_thread(slurm.run, "squeue", "-h", "-j", job, "-t", "R,PD,CG", "-o", "%i"):
                 break
             await asyncio.sleep(0.3)
-    job_options, before = options(resources, "best-effort"), [options(one, "best-effort") for one in cluster.before]
+    job_options, before = texts([resources]), texts(cluster.before)
     text = f"{said.sentence} / {state} {reason}: {job_options} {cluster.conf} {before} {cluster.reservation}"
-    return Verdict(said.chance, state == "RUNNING", reason, text)
+    return Verdict(said.chance, runs, "" if state == "RUNNING" else reason, f"{text} {cluster.limits}")
+
+
+def texts(requests: Sequence[Resources]) -> list[str]:
+    """What sbatch is given for each of these requests."""
+    return [" ".join(options(resources, "best-effort")) for resources in requests]
 
 
 async def submitted(slurm: PrivateSlurm, user: str, resources: Resources) -> str:
@@ -231,50 +270,99 @@ async def submitted(slurm: PrivateSlurm, user: str, resources: Resources) -> str
         return ""
 
 
-async def real(count: int, seed: int, folder: Path) -> tuple[list[Verdict], list[tuple[bool, bool]]]:
-    """The verdicts of so many clusters, and what seats says of each first request."""
+# --- figures ---------------------------------------------------------------------------------------
+
+
+async def figures_of_clusters(numbers: Sequence[int], seed: int, folder: Path) -> list[dict[str, Any]]:
+    """A line of figures for each of these clusters; one that did not work has the reason."""
     places = asyncio.Semaphore(AT_ONCE)
-    with slurmdbd(folder / "db") if count > 2 else nullcontext() as accounting:
+    accounted = [number for number in numbers if number % 3 == 2]
+    with slurmdbd(folder / "db") if accounted else nullcontext() as accounting:
 
-        async def one(number: int) -> tuple[list[Verdict], tuple[bool, bool]]:
+        async def one(number: int) -> dict[str, Any]:
             cluster = real_cluster(random.Random(f"{seed} {number}"), number)
-            async with places:
-                return await compared(cluster, folder / f"c{number}", accounting if number % 3 == 2 else None)
+            figures: dict[str, Any] = {
+                "of": "clusters",
+                "seed": seed,
+                "first": number,
+                "accounting": number in accounted,
+            }
+            try:
+                async with places:
+                    found = await compared(cluster, folder / f"c{number}", accounting if number in accounted else None)
+            except (SlurmFailed, TwinFailed) as error:
+                print(f"LEFT OUT c{number}: {error}", flush=True)
+                return figures | {"left_out": type(error).__name__}
+            return figures | of_cluster(*found, has_accounting=number in accounted)
 
-        found = await asyncio.gather(*(one(number) for number in range(count)), return_exceptions=True)
-    for failed in (one for one in found if isinstance(one, BaseException)):
-        print(f"A cluster is left out: {failed!r}", flush=True)
-    whole = [one for one in found if not isinstance(one, BaseException)]
-    return [verdict for verdicts_, _ in whole for verdict in verdicts_], [seats for _, seats in whole]
+        return list(await asyncio.gather(*map(one, numbers)))
 
 
-def rows_of_oracle(count: int, seed: int) -> Iterator[str]:
-    """A row for each thing that the form says, against Slurm's scheduler."""
+def of_cluster(found: Sequence[Verdict], counted: int, ran: int, *, has_accounting: bool) -> dict[str, Any]:
+    """The figures of a cluster's requests. What is wrong is printed."""
+    wrong = [one for one in found if one.is_wrong(has_accounting)]
+    seats_wrong = [one for one in found if one.seats != (one.outcome == "starts")]
+    for one in wrong:
+        print(f"WRONG {one.form.value}: {one.text}", flush=True)
+    for one in seats_wrong:
+        print(f"WRONG seats, {one.seats}: {one.text}", flush=True)
+    if counted != ran:
+        print(f"WRONG at once: {counted}, in truth {ran}: {[one.text for one in found]}", flush=True)
+    return {
+        "said": Counter(f"{one.form.value} {one.outcome}" for one in found),
+        "wrong": Counter(one.form.value for one in wrong),
+        "seats": [len(found) - len(seats_wrong), len(found)],
+        "at_once": [int(counted == ran), 1],
+    }
 
-    async def judged(of_site: str, batch: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
+
+def figures_of_cases(numbers: tuple[int, int], seed: int) -> Iterator[dict[str, Any]]:
+    """A line of figures for each batch of the oracle's cases."""
+
+    async def judged(of_site: str, batch: Sequence[Case]) -> tuple[list[tuple[Chance, Chance, Case]], Counter[str]]:
+        """The verdicts, and why cases have none: one case of which a twin fails is found by halves."""
         try:
-            return await verdicts_of(of_site, batch)
-        except TwinFailed:  # slurmctld 24.11.5 may crash in its backfill scheduler
+            return await verdicts_of(of_site, batch), Counter()
+        except TwinFailed as error:
+            if len(batch) == 1:
+                print(f"LEFT OUT {batch[0]}: {error}", flush=True)
+                return [], Counter([str(error).partition("\n")[0]])
             half = len(batch) // 2
-            return [*await judged(of_site, batch[:half]), *await judged(of_site, batch[half:])] if half else []
+            before, after = await judged(of_site, batch[:half]), await judged(of_site, batch[half:])
+            return [*before[0], *after[0]], before[1] + after[1]
 
-    async def of_one(of_site: str) -> list[tuple[Chance, Chance, Case]]:
-        of_all = cases(seed, -(-count // len(SITES)), of_site)
-        batches = [of_all[at : at + CLUSTERS_PER_TWIN] for at in range(0, len(of_all), CLUSTERS_PER_TWIN)]
-        return [one for batch in batches for one in await judged(of_site, batch)]
+    async def of_one(of_site: str) -> list[dict[str, Any]]:
+        (first, end), lines = numbers, list[dict[str, Any]]()
+        of_all = cases(seed, end, of_site)
+        for at in range(first, end, CLUSTERS_PER_TWIN):
+            found, left_out = await judged(of_site, of_all[at : min(end, at + CLUSTERS_PER_TWIN)])
+            wrong = [(form, slurm, case) for form, slurm, case in found if not agree(form, slurm, case)]
+            for form, slurm, case in wrong:
+                print(f"WRONG {form.value}, Slurm {slurm.value}: {case}", flush=True)
+            words = {Chance.NOW: "starts", Chance.LATER: "waits", Chance.NEVER: "never"}
+            lines.append(
+                {"of": "cases", "site": of_site, "seed": seed, "first": at}
+                | {"said": Counter(f"{form.value} {words[slurm]}" for form, slurm, _ in found)}
+                | {"wrong": Counter(form.value for form, _, _ in wrong), "left_out": left_out}
+            )
+        return lines
 
-    async def all_of_them() -> Counter[tuple[Chance, Chance, bool]]:
-        groups = await asyncio.gather(*map(of_one, SITES))
-        return Counter((form, slurm, agree(form, slurm, case)) for group in groups for form, slurm, case in group)
+    async def all_of_them() -> list[list[dict[str, Any]]]:
+        return await asyncio.gather(*map(of_one, SITES))
 
-    found = asyncio.run(all_of_them())
-    crashed = -(-count // len(SITES)) * len(SITES) - sum(found.values())
-    if crashed:
-        yield f"| its scheduler | {crashed} cases are left out, in which slurmctld crashes | | | | |"
+    return (line for lines in asyncio.run(all_of_them()) for line in lines)
+
+
+# --- the page --------------------------------------------------------------------------------------
+
+
+def rows(lines: Sequence[Mapping[str, Any]], subject: str) -> Iterator[str]:
+    """A row for each thing that the form says."""
+    said: Counter[str] = sum((Counter(line.get("said", {})) for line in lines), Counter())
+    wrong: Counter[str] = sum((Counter(line.get("wrong", {})) for line in lines), Counter())
     for form in (Chance.NOW, Chance.LATER, Chance.NEVER, Chance.UNKNOWN):
-        of = [sum(n for (f, s, _), n in found.items() if (f, s) == (form, slurm)) for slurm in list(Chance)[:3]]
-        wrong = sum(n for (f, _, right), n in found.items() if f is form and not right)
-        yield f"| its scheduler, {sum(found.values()):,} random cases | {form.value} | {cells(of)} | {wrong} |"
+        numbers = [said[f"{form.value} {outcome}"] for outcome in ("starts", "waits", "limited", "never")]
+        yield f"| {subject} | {form.value} | {cells(numbers)} | {wrong[form.value]:,} |"
 
 
 def cells(numbers: Sequence[int]) -> str:
@@ -282,51 +370,69 @@ def cells(numbers: Sequence[int]) -> str:
     return " | ".join(f"{number:,}" for number in numbers)
 
 
-def rows_of_real(found: Sequence[Verdict], seats: Sequence[tuple[bool, bool]], clusters: int) -> Iterator[str]:
-    """The same against real jobs, and a row for seats."""
-    for form in (Chance.NOW, Chance.LATER, Chance.NEVER, Chance.UNKNOWN):
-        of = [verdict for verdict in found if verdict.form is form]
-        refused = sum(verdict.reason == "refused" for verdict in of)
-        started = sum(verdict.started for verdict in of)
-        wrong = [one for one in of if form is Chance.NOW and not one.started and not one.limited]
-        limited = sum(one.limited for one in of if form is Chance.NOW)
-        wrong += [one for one in of if form is Chance.NEVER and one.started]
-        for one in wrong:
-            print(f"WRONG {one.form.value}: {one.text}", flush=True)
-        note = f"{len(wrong)}" + (f", and {limited} wait for a limit of accounting" if limited else "")
-        numbers = cells([started, len(of) - started - refused, refused])
-        yield f"| {len(found)} jobs on {clusters} real clusters | {form.value} | {numbers} | {note} |"
-    right = sum(said == started for said, started in seats)
-    yield f"| the first job of each: seats | right of {right} of {len(seats)} | | | | {len(seats) - right} |"
+def section(version: str, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The part of the page about a version of Slurm."""
+    yield from (f"**Slurm {version}**", "")
+    yield "| compared with | the form says | starts | waits | waits for a limit | never | wrong |"
+    yield "|---|---|---|---|---|---|---|"
+    of_cases = [line for line in lines if line["of"] == "cases"]
+    clusters = [line for line in lines if line["of"] == "clusters"]
+    count = sum(sum(line["said"].values()) for line in of_cases)
+    if of_cases:
+        yield from rows(of_cases, f"its scheduler, {count:,} random cases")
+    for has_accounting in (False, True):
+        of = [line for line in clusters if line["accounting"] == has_accounting and "said" in line]
+        if not of:
+            continue
+        jobs = sum(sum(line["said"].values()) for line in of)
+        yield from rows(of, f"{jobs} jobs on {len(of)} real clusters{', with limits' if has_accounting else ''}")
+        for field, subject in (("seats", "seats: a job each"), ("at_once", "seats: all of a cluster at once")):
+            right, all_of = (sum(line[field][at] for line in of) for at in (0, 1))
+            yield f"| {subject} | right of {right} of {all_of} | | | | | {all_of - right} |"
+    left_out = sum((Counter(line["left_out"]) for line in of_cases), Counter[str]())
+    left_out.update(line["left_out"] for line in clusters if "left_out" in line)
+    for reason, number in sorted(left_out.items()):
+        yield f"| left out: {reason} | {number} | | | | | |"
 
 
-def page(text: str, section: str) -> str:
-    """The page with this section in place of that of the same version."""
-    before, *sections = re.split(rf"^(?={re.escape(HEADING)})", text, flags=re.MULTILINE)
-    kept = {part.partition("\n")[0]: part.rstrip() for part in sections}
-    kept[section.partition("\n")[0]] = section.rstrip()
-    return "\n\n".join([before.rstrip(), *(kept[head] for head in sorted(kept)), ""])
+def page(text: str, lines: Sequence[Mapping[str, Any]]) -> str:
+    """The page with the figures of these lines."""
+    parts = [text.partition("**Slurm ")[0].rstrip()]
+    for version in sorted({str(line["slurm"]) for line in lines}):
+        parts.append("\n".join(section(version, [line for line in lines if line["slurm"] == version])))
+    return "\n\n".join([*parts, ""])
+
+
+def key(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a line of figures is about."""
+    return (*(str(line.get(name, "")) for name in ("slurm", "of", "site", "seed")), f"{line['first']:06}")
+
+
+def span(text: str) -> tuple[int, int]:
+    """``FIRST:END``, or ``END``."""
+    first, _, end = text.rpartition(":")
+    return int(first or 0), int(end)
 
 
 def main() -> None:
-    """Print the table, and write it if that is asked for."""
+    """Add the figures of a run, and write the page if that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=1020)
-    parser.add_argument("--clusters", type=int, default=50)
+    parser.add_argument("--cases", type=span, default=(0, 0), help="of each kind of site")
+    parser.add_argument("--clusters", type=span, default=(0, 0))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    lines = [f"{HEADING}{slurm_version()}**", "", "| compared with | the form says | starts | waits | never | wrong |"]
-    lines += ["|---|---|---|---|---|---|", *(rows_of_oracle(asked.cases, asked.seed) if asked.cases else ())]
-    if asked.clusters:
+    made = list(figures_of_cases(asked.cases, asked.seed)) if asked.cases[1] else []
+    if asked.clusters[1]:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             Path(folder).chmod(0o755)
-            found, seats = asyncio.run(real(asked.clusters, asked.seed, Path(folder)))
-        lines += rows_of_real(found, seats, len(seats))
-    section = "\n".join([*lines, ""])
-    print(section)
+            made += asyncio.run(figures_of_clusters(range(*asked.clusters), asked.seed, Path(folder)))
+    before = [json.loads(line) for line in FIGURES.read_text("utf-8").splitlines()] if FIGURES.exists() else []
+    lines = {key(line): line for line in (*before, *({"slurm": slurm_version()} | line for line in made))}
+    in_order = [lines[at] for at in sorted(lines)]
+    FIGURES.write_text("".join(f"{json.dumps(line)}\n" for line in in_order), "utf-8")
     if asked.write:
-        PAGE.write_text(page(PAGE.read_text("utf-8"), section), "utf-8")
+        PAGE.write_text(page(PAGE.read_text("utf-8"), in_order), "utf-8")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ class Request:
     """Not 0: by somebody else with the limits of that user."""
     of_site: bool = False
     """It waits at the site already."""
+    limit: str = ""
+    """Slurm's word for the limit of accounting for which it waits there."""
 
     def option(self, name: str) -> str:
         """The value of an option; empty without it."""

@@ -89,7 +89,8 @@ def _is_limited(job: ClusterJob) -> bool:
 def _request(waits: WaitingJob) -> Request:
     job = waits.job
     charged = (*([f"--account={job.account}"] if job.account else ()), *([f"--qos={waits.qos}"] if waits.qos else ()))
-    return Request(f"job {job.job_id}", (*waits.options, *charged), job.user, of_site=True)
+    limit = job.reason if _is_limited(job) else ""
+    return Request(f"job {job.job_id}", (*waits.options, *charged), job.user, of_site=True, limit=limit)
 
 
 def _tier(site: Site, job: ClusterJob) -> int:
@@ -163,11 +164,13 @@ class Limited:
     def held_back(self, requests: Sequence[Request], started: Mapping[int, Started]) -> Verdict:
         """Those that have no right to what they get, in this order; ``started``: what the twin gives, by their place.
 
-        Whoever gets nothing is judged last, by what others get who request the same.
+        Whoever gets nothing is judged last, by what others get who request the same. If nobody gets that, a job of the
+        site waits for the limit that Slurm names, until a job has ended: slurmctld keeps no nodes for it.
         """
         ledger, held, alike = self._ledger(), dict[int, str](), dict[tuple[str, ...], Started]()
         if ledger is None:
             return Verdict()
+        has_changed = bool(self.without) or not all(job.holds_at(self.at) for job in self.site.jobs)
         for place, share in started.items():
             alike.setdefault(requests[place].options, share)
         rest = (place for place in range(len(requests)) if place not in started)
@@ -175,6 +178,8 @@ class Limited:
             request = requests[place]
             waits = place not in started
             got: Started | None = alike.get(request.options) if waits else started[place]
+            if got is None and request.limit and not has_changed:
+                held[place] = request.limit
             if not request.user or got is None:
                 continue
             charged, usage = charged_of(self.site, request, got.partition), self._usage(request, got)

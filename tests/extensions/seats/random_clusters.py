@@ -104,12 +104,13 @@ class Machine:
         )
 
     def gres_conf(self) -> str:
-        """Its lines in gres.conf, where that names cores: an even share for each GPU."""
-        share = self.sockets * self.cores // max(1, len(self.gpus))
+        """Its lines in gres.conf, where that names cores: an even share for each GPU, or its socket."""
+        of_sockets = VERSION.startswith("24.")  # which takes these alone, and drains a node with other cores
+        share = self.cores if of_sockets else self.sockets * self.cores // max(1, len(self.gpus))
         return "".join(
             f"NodeName={self.name} Name=gpu Type={kind} File=/dev/nvidia{at} Cores={first}-{first + share - 1}\n"
             for at, kind in (self.gpus.items() if self.bound else ())
-            for first in (share * at,)
+            for first in (share * (at * self.sockets // len(self.gpus) if of_sockets else at),)
         )
 
     def __post_init__(self) -> None:

@@ -110,7 +110,7 @@ def test_a_job_that_a_limit_holds_back_is_tried_where_limits_are_known() -> None
     """It may start, if those who have reached the limit are gone by then; with its account and its QOS."""
     answers = of(waits(1, reason="AssocGrpGRES", qos="long"), accounting=Accounting())
     assert waiting_before(answers, [ONE], NOW) == (
-        [Request("job 1", (*OPTIONS, "--account=low", "--qos=long"), "eve", of_site=True)],
+        [Request("job 1", (*OPTIONS, "--account=low", "--qos=long"), "eve", of_site=True, limit="AssocGrpGRES")],
         [],
     )
 
@@ -236,6 +236,22 @@ def test_whoever_gets_nothing_is_judged_by_what_others_get_who_request_the_same(
     """After all who get something."""
     verdict = Limited(of(accounting=accounting(1)), NOW).held_back([ADA, ADA], {1: GETS})
     assert verdict.held_back == {0: "AssocGrpGRES"}
+
+
+@pytest.mark.parametrize(
+    ("later", "held_back"),
+    [(0, {0: "QOSMaxCpuPerUserLimit"}), (3601, {})],
+    ids=["as Slurm says", "until a job has ended"],
+)
+def test_a_job_that_waits_for_a_limit_keeps_no_nodes(later: float, held_back: dict[int, str]) -> None:
+    """Nobody gets what it requests, whose whole nodes are in use, so that its limit cannot be counted again."""
+    whole = waits(1, *OPTIONS, "--exclusive", reason="QOSMaxCpuPerUserLimit", user="ada")
+    answers = site(
+        [node("g1", "gpu:4")], [partition("gpu", "g1")], jobs=job(7, "g1", "0", "gpu:1(IDX:0)", ends_in=3600)
+    )
+    answers = replace(answers, waiting=(whole,), accounting=accounting(9))
+    before, _ = waiting_before(answers, [ONE], NOW + later)
+    assert Limited(answers, NOW + later).held_back([*before, ONE], {1: GETS}).held_back == held_back
 
 
 def test_sbatch_refuses_more_jobs_than_may_be_submitted() -> None:
