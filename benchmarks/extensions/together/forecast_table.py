@@ -252,8 +252,9 @@ async def verdict(slurm: PrivateSlurm, resources: Resources, cluster: RealCluste
                 break
             await asyncio.sleep(0.3)
     job_options, before = texts([resources]), texts(cluster.before)
-    text = f"{said.sentence} / {state} {reason}: {job_options} {cluster.conf} {before} {cluster.reservation}"
-    return Verdict(said.chance, runs, "" if state == "RUNNING" else reason, f"{text} {cluster.limits}")
+    text = f"{cluster.description.name}: {said.sentence} / {state} {reason}: {job_options}"
+    site = f"{cluster.conf} {before} {cluster.reservation} {cluster.limits}"
+    return Verdict(said.chance, runs, "" if state == "RUNNING" else reason, f"{text} {site}")
 
 
 def texts(requests: Sequence[Resources]) -> list[str]:
