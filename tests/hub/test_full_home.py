@@ -38,20 +38,28 @@ PROFILES = f"""
 """
 GUIDE = (Path(__file__).parents[2] / "docs" / "howto" / "add-a-profile.md").read_text()
 (RESCUE,) = re.findall(r"```yaml\n(display_name: Make room\n.*?)```", GUIDE, re.DOTALL)
-SLOW_HOOK = """
+HOOKS = """
 import asyncio
+from tornado import web
+from jupyterhub_gpuspawner.hub.spawners.offers import apply_user_options
 home = c.Spawner.pre_spawn_hook
 
 
 async def hook(spawner):
-    if spawner.user_options["profile"] != "at-once":
-        await asyncio.sleep(2)  # as one that asks a file server for the quota
+    await asyncio.sleep(2)  # as one that asks a file server for the quota
     if spawner.user.name == "bob":
         raise OSError(30, "Read-only file system")
     home(spawner)
 
 
+async def accept(spawner, choice):
+    if choice["profile"] == "at-once":
+        raise web.HTTPError(507)
+    await apply_user_options(spawner, choice)
+
+
 c.Spawner.pre_spawn_hook = hook
+c.Spawner.apply_user_options = accept
 """
 FULL = "Your home folder is full: 1 of 1 MiB are used."
 ADVICE = (
@@ -83,7 +91,7 @@ def full_home(hub: HubProcess) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
     """One whose hook takes a while, as the demo's, which names a home that is full."""
-    hub = start_light_hub(f"{NO_SPAWN_WAIT}\n{SLOW_HOOK}", PROFILES)
+    hub = start_light_hub(f"{NO_SPAWN_WAIT}\n{HOOKS}", PROFILES)
     offer(hub, "rescue", RESCUE)
     return hub
 
@@ -109,7 +117,7 @@ def test_who_has_a_full_home_is_led_to_the_profile_that_makes_room(hub: HubProce
 
     assert (FULL in failed.text, ADVICE in failed.text) == (True, True)
     assert (text, address) == ("Make room: Make room", "/hub/spawn/ada?opt-profile=make-room")
-    assert (refused.status, refused.error) == (403, f"{FULL} {ADVICE}")
+    assert (refused.status, refused.error) == (403, f"Your home folder is full. {ADVICE}")
     assert first_button(refused) == (text, "/hub/spawn?opt-profile=make-room")
     assert chosen is not None
     assert chosen["value"] == "make-room"
