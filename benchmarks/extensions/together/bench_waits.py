@@ -58,6 +58,7 @@ from jupyterhub_gpuspawner.extensions.records.promises import (
 from jupyterhub_gpuspawner.hub.extension import PlannedWait
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import expected_start, planned_start
+from jupyterhub_gpuspawner.hub.start.submission import REST
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -71,6 +72,8 @@ SNAPSHOT_SECONDS = 3.0
 """Real seconds between two snapshots: a minute, as the hub's while somebody waits."""
 FRESH_SECONDS = 0.75
 """Real seconds that a snapshot is used for clicks: a quarter of a minute, as the form's."""
+REST_SECONDS = REST / FASTER
+"""The same after a submission."""
 GPUS = 16
 CLUSTER = ""
 """The name of the cluster: empty, as in a hub that has only one."""
@@ -305,7 +308,7 @@ class Bench:
         self.load: list[float] = []
         """Of the machine, in each minute."""
         self._latest: ClusterSnapshot | None = None
-        self._latest_at = 0.0
+        self._latest_at = self._submitted_at = 0.0
         self._asking = asyncio.Lock()
 
     def waits(self, *, queued: bool) -> Waits:
@@ -321,8 +324,9 @@ class Bench:
             self.record.write(f"{OBSERVATIONS.dump_json(observation).decode()}\n")
 
     async def snapshot(self, age: float) -> ClusterSnapshot:
-        """The cluster as it was at most so many real seconds ago."""
+        """The cluster as it was at most so many real seconds ago, and after the last submission but in a rush."""
         async with self._asking:
+            age = min(age, REST_SECONDS) if self._submitted_at > self._latest_at else age
             while self._latest is None or time.monotonic() - self._latest_at > age:
                 queried_at = time.monotonic()
                 try:
@@ -359,6 +363,7 @@ class Bench:
                 now = self.clock.now()
             estimate = said.estimate
         job_id = await self.client.submit(script)
+        self._submitted_at = time.monotonic()
         if wish.person:
             self.gpus[job_id], self.submitted_at[job_id] = wish.gpus, self.clock.now()
             self.see(Observation(Event.CLICK, pattern, job_id, now, kind=estimate.kind, planned=estimate.planned))

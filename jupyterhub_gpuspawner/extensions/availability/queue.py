@@ -27,6 +27,8 @@ QUEUE_SECONDS = 60.0
 """Seconds for which the position in the queue is not asked for again."""
 NEW_JOB_SECONDS = 15.0
 """The same for a job that was not in the queue."""
+CLICK_PATIENCE = 0.5
+"""Seconds that a click waits for a view of the cluster in which the clicks before it are."""
 PLAN_SECONDS = 90.0
 """Age of the view of the queue from which the watcher's own answer says better when Slurm plans to start a job."""
 
@@ -57,7 +59,7 @@ class InQueue(WithServer):
 
     async def availability(self, request: JobRequest) -> Availability | None:
         """As the form says, by the view that pages share and the last trial; None where that view is old."""
-        snapshot = self.spawner.connection().view.latest
+        snapshot = await self.spawner.connection().view.recent(NEW_JOB_SECONDS, CLICK_PATIENCE)
         if snapshot is None or time.time() - snapshot.taken_at > PLAN_SECONDS:
             return None
         return await expected_of(self.spawner, request, snapshot)

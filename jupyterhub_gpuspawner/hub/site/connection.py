@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from typing import Any, Generic, TypeVar
 
 from traitlets.log import get_logger
@@ -66,6 +65,9 @@ class SharedView(Generic[Answer]):
         self._log = log or get_logger()
         self._asked_at = 0.0
         self._answered_at = 0.0
+        self._changes, self._rest = 0, 0.0
+        self._changes_seen = 0
+        """Those before the last answer's question."""
         self._failures = 0
         self._asking: asyncio.Task[None] | None = None
 
@@ -90,12 +92,18 @@ class SharedView(Generic[Answer]):
     async def _answer(self) -> Answer:
         return await self._ask()
 
-    def outdate(self) -> None:
-        """Have the next caller ask anew, after a change by the hub; the last answer is kept until then."""
-        self._answered_at = self._asked_at = -inf
+    def outdate(self, rest: float = 0.0) -> None:
+        """Have the next caller ask anew, after a change by the hub, unless the last answer is ``rest`` seconds old.
+
+        The last answer is kept until then.
+        """
+        self._changes += 1
+        self._rest = rest
 
     def _fresh(self, max_age: float) -> bool:
-        return self.latest is not None and self._clock() - self._answered_at <= max_age
+        age = self._clock() - self._answered_at
+        unchanged = self._changes_seen == self._changes or age < self._rest
+        return self.latest is not None and age <= max_age and unchanged
 
     def _due(self, max_age: float) -> bool:
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) if self._failures else 0.0
@@ -103,6 +111,7 @@ class SharedView(Generic[Answer]):
 
     async def _refresh(self) -> None:
         late = asyncio.get_running_loop().call_later(LATE, self._on_silence)
+        changes = self._changes
         try:
             answer = await self._answer()
         except GPUSpawnerError as error:
@@ -115,7 +124,7 @@ class SharedView(Generic[Answer]):
             if self._failures:
                 self._log.info("Slurm is responding to queries about the cluster again")
             self.latest, self.fault, self._failures = answer, None, 0
-            self._answered_at = self._asked_at
+            self._answered_at, self._changes_seen = self._asked_at, changes
         finally:
             late.cancel()
             self._asking = None

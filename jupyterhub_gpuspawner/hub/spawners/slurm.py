@@ -326,7 +326,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.watch.notify()
 
     async def _note_expectation(self) -> None:
-        """Note what the form says of the start; asks Slurm nothing."""
+        """Note what the form says of the start."""
         if self.request is None:
             return
         answer = await self.server_extensions.await_first(WithServer.availability, self.request)

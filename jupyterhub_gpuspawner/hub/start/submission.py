@@ -55,6 +55,8 @@ ANSWER_SECONDS = 2.0
 Cancel = Callable[[str], Awaitable[None]]
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one repeats."""
+REST = 2.0
+"""Age in seconds up to which the view of a cluster is taken as it is after a submission: many may follow each other."""
 TRUSTED = 60.0
 """Seconds after sbatch for which the id alone identifies the job if Slurm does not show its owner."""
 
@@ -114,6 +116,7 @@ async def submit(
     if attempt > 1:
         in_background(_looking_after(cluster, job, _search(cluster, job, cancel, SEARCHES, own=job_id)))
     cluster.submitting.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+    cluster.view.outdate(REST)  # for whoever chooses next
     return job_id
 
 

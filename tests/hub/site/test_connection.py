@@ -164,6 +164,17 @@ async def test_an_answer_from_before_a_change_is_not_shown_as_new(slurm: Slurm, 
     assert slurm.questions == 2
 
 
+async def test_changes_in_a_row_have_slurm_asked_once_in_a_while(slurm: Slurm, view: ClusterView) -> None:
+    """Thirty within three seconds, each of which lets an answer of one second pass."""
+    for _ in range(30):
+        await view.recent()
+        view.outdate(rest=1.0)
+        slurm.now += 0.1
+    await view.recent()
+
+    assert slurm.questions == 4
+
+
 async def test_a_question_that_was_under_way_at_a_change_is_asked_again(slurm: Slurm, view: ClusterView) -> None:
     """Its answer may be from before the change."""
     slurm.answers.clear()

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub.site.connection import Cluster
+from jupyterhub_gpuspawner.hub.site.connection import Cluster, ClusterView
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import (
     RETENTION_SECONDS,
@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.hub.start.submission import (
 )
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.fixtures.databases import hub_session, new_database, session_of
 
 PREFIX = ("sudo", "-u", "service")
@@ -47,7 +48,7 @@ JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
 def cluster_of(client: Any) -> Cluster:
     """A cluster that this client asks."""
     unused: Any = None
-    return Cluster("", client, unused, unused, shows_jobs=unused)
+    return Cluster("", client, unused, ClusterView(unused), shows_jobs=unused)
 
 
 class Slurm:
@@ -128,6 +129,26 @@ async def test_the_id_comes_back() -> None:
 
     assert await submission_task(slurm) == "12"
     assert slurm.cancelled == []
+
+
+async def test_whoever_chooses_next_is_shown_the_cluster_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was free before it, which the form would otherwise show for a while; in a rush, every other second."""
+    monkeypatch.setattr(submission, "REST", 0.0)
+    slurm, asked = Slurm("12"), list[float]()
+    slurm.may_answer.set()
+
+    async def snapshot() -> ClusterSnapshot:
+        asked.append(slurm.submissions)
+        return ClusterSnapshot()
+
+    slurm.cluster.view = ClusterView(snapshot)
+    for _ in range(2):
+        await slurm.cluster.view.recent()
+        await submission_task(slurm)
+    await slurm.cluster.view.recent()
+    await slurm.cluster.view.recent()
+
+    assert asked == [0, 1, 2]
 
 
 FAILURES: dict[str, Exception] = {
