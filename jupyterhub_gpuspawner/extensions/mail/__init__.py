@@ -6,5 +6,6 @@ EXTENSION = Extension(
     "mail",
     "Mails people when a server is ready, before it ends and when it is idle; off until the admin sets it up.",
     hub=".hub:HUB",
+    checks=".checks",
     forget=".store:forget",
 )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from email.message import EmailMessage
+from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlunparse
 
 from jupyterhub.app import JupyterHub
@@ -31,6 +32,9 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server, kept_with, server_
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.tasks import contained
 from jupyterhub_gpuspawner.words import duration
+
+if TYPE_CHECKING:
+    import aiosmtplib
 
 POLL_SECONDS = 60.0
 """Seconds between two looks."""
@@ -70,6 +74,19 @@ class Told(NamedTuple):
     ready: bool
 
 
+class NoMail(Enum):
+    """Why somebody gets no mail."""
+
+    ENOUGH = "enough"
+    """They have had all the mails of a day."""
+    NOT_FOUND = "not found"
+    """The site's function has raised, or has not answered."""
+    NO_ADDRESS = "no address"
+    """What there is for them is none."""
+    REFUSED = "refused"
+    """The SMTP server does not take a mail to them."""
+
+
 class Post:
     """Mails of one hub; it sends none until :func:`begin_mail` has found settings."""
 
@@ -77,7 +94,7 @@ class Post:
         self.settings: GPUMail | None = None
         self.wake = asyncio.Event()
         self._told: list[Told] = []
-        self._logged: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, NoMail]] = set()
 
     @property
     def on(self) -> bool:
@@ -117,11 +134,12 @@ class Post:
         if letters:
             over = self.outbox.add(letters, now=now, per_day=self.settings.per_day)
             for name in over:
-                self._log_once(name, "has had all the mails of a day", "c.GPUMail.per_day")
+                self._log_once(name, NoMail.ENOUGH, "has had all the mails of a day", "c.GPUMail.per_day")
         del self._told[: len(told)]
-        mails = [(mail, address) for mail in self.outbox.due(now) if (address := await self._address(mail.user))]
-        if mails:
-            await self._send([(mail, self._message(mail, address)) for mail, address in mails])
+        due = self.outbox.due(now)
+        addresses = await self._addresses({mail.user for mail in due})
+        if mails := [(mail, self._message(mail, addresses[mail.user])) for mail in due if addresses[mail.user]]:
+            await self._send(mails)
 
     def _due(self, now: float) -> Iterator[Letter]:
         """What there is to tell of servers and by extensions."""
@@ -139,6 +157,10 @@ class Post:
             if letter.server is None or (letter.user, letter.server) in wished:
                 yield letter
 
+    async def _addresses(self, names: Collection[str]) -> Mapping[str, str]:
+        """The address of each, asked for side by side: one for whom none comes holds the others' mails once."""
+        return dict(zip(names, await asyncio.gather(*map(self._address, names)), strict=True))
+
     async def _address(self, name: str) -> str:
         """The address of a user; empty where there is none now, which is logged."""
         assert self.settings is not None
@@ -148,18 +170,19 @@ class Post:
         try:
             found = await contained(lambda: source(user), seconds=TIMEOUT) if callable(source) else None
         except Exception as error:  # noqa: BLE001 - whatever the site's function raises
-            self._log_once(name, f"{type(error).__name__}: {error}", "c.GPUMail.address")
+            self._log_once(name, NoMail.NOT_FOUND, f"{type(error).__name__}: {error}", "c.GPUMail.address")
             return ""
         address = found if callable(source) else source.replace("{user}", name)
         if not is_address(address):
             if address:
-                self._log_once(name, f"{address!r} is no address", "c.GPUMail.address")
+                self._log_once(name, NoMail.NO_ADDRESS, f"{address!r} is no address", "c.GPUMail.address")
             return ""
         return str(address)
 
-    def _log_once(self, user: str, fault: str, where: str) -> None:
-        if (user, fault) not in self._logged:
-            self._logged.add((user, fault))
+    def _log_once(self, user: str, why: NoMail, fault: str, where: str) -> None:
+        """Log it until a mail to them is sent; the text of the same fault may differ each time."""
+        if (user, why) not in self._logged:
+            self._logged.add((user, why))
             get_logger().warning("No mail to %s: %s (%s)", user, fault, where)
 
     def _message(self, waiting: Mail, address: str) -> EmailMessage:
@@ -181,30 +204,38 @@ class Post:
         import aiosmtplib  # of an extra: the settings refuse a server without it
 
         assert self.settings is not None
-        settings = self.settings
-        host, _, port = settings.server.partition(":")
         try:
-            password = await asyncio.to_thread(Path(settings.password_file).read_text) if settings.user else ""
-            client = aiosmtplib.SMTP(
-                hostname=host,
-                port=int(port or (465 if settings.security == "tls" else 25)),
-                username=settings.user or None,
-                password=password.strip() or None,
-                use_tls=settings.security == "tls",
-                start_tls={"if offered": None, "starttls": True, "tls": False}[settings.security],
-                timeout=TIMEOUT,
-            )
-            async with client:
+            async with await client_of(self.settings) as client:
                 for waiting, message in mails:
                     try:
                         await client.send_message(message)
                     except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPDataError) as error:
                         if any(400 <= code < 500 for code in _codes(error)):
                             continue  # such as of a mailbox that is full: with the next look
-                        self._log_once(waiting.user, f"the server refused it: {error}", "c.GPUMail.server")
+                        fault = f"the server refused it: {error}"
+                        self._log_once(waiting.user, NoMail.REFUSED, fault, "c.GPUMail.server")
+                    else:
+                        self._logged -= {(waiting.user, why) for why in NoMail if why is not NoMail.ENOUGH}
                     self.outbox.done(waiting)
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
-            raise NotSent(f"{settings.server}: {error}", hint="See c.GPUMail.") from error
+            raise NotSent(f"{self.settings.server}: {error}", hint="See c.GPUMail.") from error
+
+
+async def client_of(settings: GPUMail) -> aiosmtplib.SMTP:
+    """The client of the SMTP server, not yet connected. Raises OSError where the password cannot be read."""
+    import aiosmtplib
+
+    host, _, port = settings.server.partition(":")
+    password = await asyncio.to_thread(Path(settings.password_file).read_text) if settings.user else ""
+    return aiosmtplib.SMTP(
+        hostname=host,
+        port=int(port or (465 if settings.security == "tls" else 25)),
+        username=settings.user or None,
+        password=password.strip() or None,
+        use_tls=settings.security == "tls",
+        start_tls={"if offered": None, "starttls": True, "tls": False}[settings.security],
+        timeout=TIMEOUT,
+    )
 
 
 def _codes(error: Any) -> list[int]:

@@ -260,6 +260,58 @@ async def test_a_function_that_knows_no_address_or_raises_concerns_nobody_else(
     assert caplog.text.count("No mail to bob: KeyError: 'mail' (c.GPUMail.address)") == 1
 
 
+async def test_a_function_that_hangs_holds_no_other_mail(
+    session: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many it hangs for: all are asked at once, and the others' mails go with the same look."""
+    monkeypatch.setattr(mailing, "TIMEOUT", 0.5)
+    others = [f"u{number}" for number in range(50)]
+    hub, box = Hub(session, "ada", *others), Box()
+    hub.ask("ada", *others)
+    asked: set[str] = set()
+    all_asked = asyncio.Event()
+
+    async def hangs(user: Any) -> str:
+        asked.add(user.name)
+        if len(asked) > len(others):
+            all_asked.set()
+        await (all_asked if user.name == "ada" else asyncio.Event()).wait()
+        return "ada@example.org"
+
+    async with server_of(box) as server:
+        post = hub.post(server, address=hangs)
+        happened(post, *(Ready(**{**EVENT, "username": name}) for name in (*others, "ada")))
+        await post.run_once(NOW)
+    assert box.told == [("ada@example.org", "My server is ready")]
+    assert caplog.text.count("c.GPUMail.address") == len(others)
+
+
+async def test_a_fault_is_logged_once_whatever_its_words_until_a_mail_is_sent(
+    session: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as one with the number of a request."""
+    hub, box = Hub(session, "ada"), Box()
+    hub.ask("ada")
+    faults = [ConnectionError(f"request {number}") for number in range(4)]
+    answers: list[Any] = [*faults[:2], "ada@example.org", *faults[2:]]
+
+    def answer(_user: Any) -> Any:
+        (first, *answers[:]) = answers
+        if isinstance(first, Exception):
+            raise first
+        return first
+
+    async with server_of(box) as server:
+        post = hub.post(server, address=answer)
+        for number, session_id in enumerate(("s1", "s1", "s1", "s2", "s2")):
+            happened(post, Ready(**{**EVENT, "session": session_id}))
+            await post.run_once(NOW + 60 * number)
+    assert box.told == [("ada@example.org", "My server is ready")]
+    assert [record.getMessage() for record in caplog.records if "No mail to" in record.getMessage()] == [
+        f"No mail to ada: ConnectionError: request {number} (c.GPUMail.address)" for number in (0, 2)
+    ]
+
+
 async def test_a_person_gets_so_many_mails_a_day_and_none_once_they_have_said_so(session: Any) -> None:
     """Until they allow them again."""
     hub, box = Hub(session, "ada"), Box()
