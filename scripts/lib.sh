@@ -153,6 +153,8 @@ python_packages() {
 
 # shellcheck disable=SC2034 # scripts/test runs a choice of tests with what pyproject.toml allows
 OLDEST_JUPYTERHUB='jupyterhub==5.4.*'
+# shellcheck disable=SC2034 # scripts/test-all: the newest one, pre-releases of it alone included (PEP 440)
+NEXT_JUPYTERLAB='jupyterlab>=4.2.0a0'
 
 # python_of VERSION: print a Python of that version, such as 3.10; its status is 1 if there is none.
 python_of() {
