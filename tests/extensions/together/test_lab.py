@@ -31,6 +31,9 @@ PROFILES = """
   slug: idle
   slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:30:00"}
   idle: {gpu: 10min, action: stop, keep: {by: 15min, times: 1}}
+- display_name: Without a GPU
+  slug: cpu
+  slurm: {partition: batch, cpus: 2, memory: 1G, time: "0:30:00"}
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
@@ -156,7 +159,7 @@ def test_memory_that_runs_low_is_told(hub: HubProcess, page: Page) -> None:
     """A kernel takes nine tenths of the job's memory: a warning says what to do, and goes when it has ended."""
     write_lab_settings(hub.folder / "homes" / "cem")
     sign_in(page, hub, "cem")
-    hub.spawn("cem", {"profile": "idle"})
+    hub.spawn("cem", {"profile": "cpu"})
     page.goto(f"{hub.url}/user/cem/lab")
     expect(page.locator(".gpuspawner-status")).to_contain_text("of 1 GiB", timeout=120_000)
     assert run_in_notebook(page, "text = b'x' * (900 << 20); print(len(text))") == str(900 << 20)
