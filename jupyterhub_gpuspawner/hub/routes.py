@@ -29,7 +29,6 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
-from jupyterhub_gpuspawner.hub.server.live import HomeEvents
 from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
 from jupyterhub_gpuspawner.hub.server.stop import ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
@@ -58,7 +57,6 @@ API: list[tuple[Any, ...]] = [
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
-    (r"/gpuspawner/home/events", HomeEvents),
     (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),

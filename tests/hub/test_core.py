@@ -6,12 +6,17 @@ The second hub has those that are installed: `scripts/without` runs this module 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.browser.seeing import return_until, sign_in
 from tests.fixtures.hubs import COMMAND, NO_SPAWN_WAIT, StartHub
 from tests.hub.visitor import Visitor
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -67,3 +72,16 @@ def test_a_server_is_chosen_started_shown_and_stopped_with_a_restart_of_the_hub_
     assert "Last line hello from the job" in log.text
     assert "Stop Two K80? Unsaved work and running kernels are lost." in question.text
     assert re.search(rf"Two K80 was stopped at .* job {placement['job_id']} released 2 GPUs\.", ended)
+
+
+@pytest.mark.browser
+def test_an_open_home_page_follows_its_servers(hub: HubProcess, page: Page) -> None:
+    """By a stream where an extension has one, and else by looking at the page anew."""
+    sign_in(page, hub, "bea")
+    page.goto(f"{hub.url}/hub/home")
+    first = page.get_by_text("You have no running server.")
+    assert first.count() == 1
+    hub.spawn("bea", {"profile": "pair"})
+    return_until(page, lambda: page.locator(".gpuspawner-server[data-state=running]").count())
+    hub.end("bea")
+    return_until(page, lambda: not page.locator(".gpuspawner-server[data-state=running]").count())

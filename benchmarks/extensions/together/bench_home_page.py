@@ -23,6 +23,8 @@ from types import SimpleNamespace
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.extension import installed
+from jupyterhub_gpuspawner.extensions.live.home import LATER, HomeSnapshot, LiveHome
+from jupyterhub_gpuspawner.extensions.live.streams import KEEPALIVE_SECONDS
 from jupyterhub_gpuspawner.extensions.picture.card import picture_of
 from jupyterhub_gpuspawner.extensions.usage.card import usage_card
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
@@ -31,10 +33,8 @@ from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.server.card import server_cards
-from jupyterhub_gpuspawner.hub.server.live import LATER, HomeSnapshot, LiveHome
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.hub.web.streams import KEEPALIVE_SECONDS
 from jupyterhub_gpuspawner.placement.topology import load, to_document
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 

@@ -45,6 +45,7 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     result_line,
     wish_of,
 )
+from jupyterhub_gpuspawner.extensions.live.streams import EventStream, LivePage
 from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -52,7 +53,6 @@ from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, tra
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
-from jupyterhub_gpuspawner.hub.web.streams import EventStream, LivePage
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 

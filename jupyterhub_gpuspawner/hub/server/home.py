@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.gets import what_a_job_gets
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.server.live import HomeSnapshot
 from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import (
     UNUSED_LINK,
@@ -189,9 +188,7 @@ class HomePage(HomeHandler):
             number = _named(namespace["user"])
             namespace.update(name_fault=self.name_fault, typed=self.typed, named_servers=number)
             namespace["unused_link"] = self._link
-            tools, user = self.template_namespace["gpuspawner"], namespace["user"]
-            shown = HomeSnapshot(tools.cards(user), tuple(tools.notices(user)))
-            namespace.update(cards=shown.cards, version=shown.version)
+            namespace["cards"] = self.template_namespace["gpuspawner"].cards(namespace["user"])
         return super().render_template(name, sync=sync, **namespace)
 
     async def _unused_link(self, user: Any) -> UnusedLink | None:

@@ -10,6 +10,7 @@ import { secondsUntil, showTimes, timeLeft } from "./times.js";
  */
 
 const PATIENCE = 10_000;
+const CHANGING = ["waiting", "starting", "stopping"];
 
 /** @param {string} html */
 const parsed = (html) => document.importNode(new DOMParser().parseFromString(html, "text/html").body, true);
@@ -133,7 +134,7 @@ function servers(place) {
   let elsewhere = false;
 
   function listen() {
-    if (stream && stream.readyState !== EventSource.CLOSED) return;
+    if (!say.stream || (stream && stream.readyState !== EventSource.CLOSED)) return;
     stream = new EventSource(`${say.stream}?version=${version}`);
     stream.addEventListener("open", () => {
       clearTimeout(silence);
@@ -165,7 +166,7 @@ function servers(place) {
 
   // where there is no stream: the whole page, seldom
   async function look() {
-    if (broken || elsewhere) {
+    if (broken || elsewhere || !say.stream) {
       const fresh = await page();
       const place = fresh && first(fresh, "#gpuspawner-servers");
       if (fresh && place) {
@@ -182,8 +183,11 @@ function servers(place) {
     if (!elsewhere) listen();
   }
 
+  const changing = () =>
+    !say.stream && all(cards, ":scope > *").some((card) => CHANGING.includes(card.dataset.state ?? ""));
+
   listen();
-  keepUpToDate(look);
+  keepUpToDate(look, changing);
   document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && close());
   addEventListener("pagehide", close);
   tick(false);

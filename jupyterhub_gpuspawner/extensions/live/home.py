@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,17 +13,19 @@ from jupyterhub.handlers.base import BaseHandler
 from sqlalchemy.orm import Session
 from tornado import web
 
+from jupyterhub_gpuspawner.extensions.live.streams import EventStream, LivePage
 from jupyterhub_gpuspawner.hub.extension import Notice
 from jupyterhub_gpuspawner.hub.server.card import ServerCard
 from jupyterhub_gpuspawner.hub.site.database import AWAY, roll_back
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
-from jupyterhub_gpuspawner.hub.web.streams import EventStream, LivePage
 
 SOON, LATER = 3.0, 10.0
 """Seconds between two looks at a person's servers, while one of them starts or stops, and while none does."""
 CHANGING = frozenset({"waiting", "starting", "stopping"})
+PATH = "gpuspawner/home/events"
+"""Below the hub's base URL; the home page's script listens there."""
 FIRST, CARD, MESSAGES = "home_first.html", "home_card.html", "gpuspawner_messages.html"
 
 
@@ -46,6 +48,11 @@ class HomeSnapshot:
         """A checksum of everything but the time left: the page's script counts it down."""
         content = [*self.versions.items(), *(message.at for message in self.messages)]
         return f"{zlib.crc32(repr(content).encode()):08x}"
+
+
+def version(cards: Iterable[ServerCard], messages: Iterable[Notice]) -> str:
+    """The version of a home page that shows these, for its script."""
+    return HomeSnapshot(tuple(cards), tuple(messages)).version
 
 
 class LiveHome(LivePage[HomeSnapshot]):
