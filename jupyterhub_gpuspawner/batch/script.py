@@ -97,7 +97,8 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
 
     The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
     ``--ntasks-per-node=1`` Slurm distributes the task's cores over the sockets where gres.conf has no ``Cores=``
-    (measured; the page "What gres.conf is worth" has the figures).
+    (measured; the page "What gres.conf is worth" has the figures). With the policy ``restricted``, which needs
+    ``Cores=``, Slurm 24.11 gives a job without it all cores of its GPUs' sockets, so there it is one.
 
     ``gpus_option``: see :func:`render`.
     """
@@ -110,13 +111,11 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
         "mem": None if resources.memory is None else format_memory(resources.memory),
         **_devices(resources, gpus_option),
     }
-    for name, value in wanted.items():
-        if value is not None:
-            yield option(name, value)
+    yield from (option(name, value) for name, value in wanted.items() if value is not None)
     if resources.exclusive:
         yield "--exclusive"
     if resources.gres and policy == "restricted":
-        yield "--gres-flags=enforce-binding"
+        yield from (f"--ntasks={resources.node_count}", "--gres-flags=enforce-binding")
     yield from (_printable(line) for line in resources.options)
 
 

@@ -270,4 +270,5 @@ def _added(there: set[str], variables: Mapping[str, Any], policy: str, tag: str,
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:
         notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
+        yield from () if "ntasks" in there else (f"--ntasks={variables.get('nnodes') or 1}",)
         yield "--gres-flags=enforce-binding"

@@ -53,3 +53,16 @@ def test_a_strict_policy_waits_where_gpu_and_cores_would_be_apart(half_full: Pri
         wait_until(lambda job=job: not half_full.run("squeue", "-h", "-j", job, "-o", "%i"))  # type: ignore[misc]
 
     assert states == {"restricted": "PENDING", "best-effort": "RUNNING", "none": "RUNNING"}
+
+
+@pytest.mark.parametrize("policy", ["restricted", "best-effort", "none"])
+def test_a_job_gets_the_cores_that_it_requests(slurm_cluster: PrivateSlurm, policy: str) -> None:
+    """Under each policy, and not all that are beside its GPU."""
+    job = submit(slurm_cluster, *options(resolved(gpus=1, gpu_type="k80", cpus=3), policy))
+    try:
+        assert state(slurm_cluster, job) == "RUNNING"
+        cores = slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%C")
+    finally:
+        slurm_cluster.run("scancel", job)
+
+    assert cores == "3"

@@ -17,6 +17,7 @@
 #SBATCH --mem=0
 #SBATCH --gres=gpu:a100:4
 #SBATCH --exclusive
+#SBATCH --ntasks=2
 #SBATCH --gres-flags=enforce-binding
 #SBATCH --mail-type=END
 #SBATCH --licenses=ansys:2

@@ -13,6 +13,7 @@
 #SBATCH --cpus-per-task=8
 #SBATCH --mem=32768M
 #SBATCH --gres=gpu:a100:2
+#SBATCH --ntasks=1
 #SBATCH --gres-flags=enforce-binding
 #SBATCH --mail-type=END
 
