@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.extension import installed
-from jupyterhub_gpuspawner.extensions.live.home import LATER, HomeSnapshot, LiveHome
-from jupyterhub_gpuspawner.extensions.live.streams import KEEPALIVE_SECONDS
+from jupyterhub_gpuspawner.extensions.live_pages.home import LATER, HomeSnapshot, LiveHome
+from jupyterhub_gpuspawner.extensions.live_pages.streams import KEEPALIVE_SECONDS
 from jupyterhub_gpuspawner.extensions.picture.card import picture_of
 from jupyterhub_gpuspawner.extensions.usage.card import usage_card
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary

@@ -5,7 +5,7 @@ from jupyterhub_gpuspawner.extension import Command, Extension
 EXTENSION = Extension(
     "courses",
     "Instructors give courses, whose servers start ahead of a session, and are watched and ended together.",
-    needs=("availability", "live", "messages", "seats"),
+    needs=("availability", "live_pages", "messages", "seats"),
     hub=".hub:HUB",
     spawner_settings=".settings:CourseSettings",
     profile_fields=".fields:FIELDS",

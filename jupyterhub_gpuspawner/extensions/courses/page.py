@@ -45,7 +45,7 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     result_line,
     wish_of,
 )
-from jupyterhub_gpuspawner.extensions.live.streams import EventStream, LivePage
+from jupyterhub_gpuspawner.extensions.live_pages.streams import EventStream, LivePage
 from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin

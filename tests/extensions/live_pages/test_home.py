@@ -11,7 +11,7 @@ import pytest
 from jinja2 import DictLoader, Environment
 from sqlalchemy.exc import OperationalError
 
-from jupyterhub_gpuspawner.extensions.live.home import CARD, FIRST, LATER, MESSAGES, SOON, HomeSnapshot, LiveHome
+from jupyterhub_gpuspawner.extensions.live_pages.home import CARD, FIRST, LATER, MESSAGES, SOON, HomeSnapshot, LiveHome
 from jupyterhub_gpuspawner.hub.extension import Notice
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import Server

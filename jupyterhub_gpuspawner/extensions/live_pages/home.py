@@ -13,7 +13,7 @@ from jupyterhub.handlers.base import BaseHandler
 from sqlalchemy.orm import Session
 from tornado import web
 
-from jupyterhub_gpuspawner.extensions.live.streams import EventStream, LivePage
+from jupyterhub_gpuspawner.extensions.live_pages.streams import EventStream, LivePage
 from jupyterhub_gpuspawner.hub.extension import Notice
 from jupyterhub_gpuspawner.hub.server.card import ServerCard
 from jupyterhub_gpuspawner.hub.site.database import AWAY, roll_back

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 LOOKS = """
-from jupyterhub_gpuspawner.extensions.live import home
+from jupyterhub_gpuspawner.extensions.live_pages import home
 home.LATER = 1.0
 """
 

@@ -1,6 +1,6 @@
 """What live pages add to a hub."""
 
-from jupyterhub_gpuspawner.extensions.live import home
+from jupyterhub_gpuspawner.extensions.live_pages import home
 from jupyterhub_gpuspawner.hub.extension import HubExtension
 
 HUB = HubExtension(
