@@ -5,8 +5,8 @@
 The cases are those of the oracle (tests/extensions/seats/test_oracle.py), as many of each kind of site. Each real
 cluster has one to three nodes in overlapping partitions, jobs of others that run or wait, and perhaps a reservation;
 every third one has a slurmdbd, and an account and a QOS with limits. For each of some requests it is noted what the
-form and seats say; then it is submitted, and has :data:`PATIENCE` seconds to start. At last all of them are submitted
-at once, for what seats counts. Root is needed: jobs are submitted as other accounts.
+form and seats say; then it is submitted, and has :data:`PATIENCE` seconds to start. At last each is submitted by
+another person, at once, for what seats counts. Root is needed: jobs are submitted as other accounts.
 
 A run adds its figures to :data:`FIGURES`, a line for each batch of cases and for each cluster, and takes the place of
 those of the same numbers; ``--write`` writes docs/explanation/forecast-table.md from all of them.
@@ -52,12 +52,11 @@ PAGE = Path(__file__).parents[3] / "docs/explanation/forecast-table.md"
 FIGURES = Path(__file__).with_suffix(".jsonl")
 PATIENCE = 5.0
 """Seconds that a job has to start."""
-REQUESTS = 5
-"""Of each real cluster."""
 AT_ONCE = 4
 """Clusters that run at the same time."""
 OTHERS, OWN = "daemon", "games"
-"""Accounts that every Linux has."""
+PEOPLE = ("bin", "sys", "man", "lp", OWN)
+"""Those who submit a cluster's requests at once. All are accounts that every Linux has."""
 LIMITS = ("", "", "", "MaxCPUsPerNode=4", "MaxNodes=1", "OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES", "LLN=YES")
 OF_SITE = ("", "", "", "MaxMemPerCPU=3000", "MaxMemPerNode=9000")
 OF_ACCOUNT = ("", "GrpTRES=cpu=4", "GrpJobs=2", "MaxJobs=1", "MaxTRES=cpu=3", "GrpTRES=gres/gpu=2", "MaxWall=01:00:00")
@@ -180,7 +179,7 @@ def real_cluster(dice: random.Random, number: int) -> RealCluster:
         tuple(conf),
         tuple(before),
         reservation,
-        tuple(request(dice.choice(partitions), (600, 7000, 80000)) for _ in range(REQUESTS)),
+        tuple(request(dice.choice(partitions), (600, 7000, 80000)) for _ in PEOPLE),
         (dice.choice(OF_ACCOUNT), dice.choice(OF_QOS)),
     )
 
@@ -202,7 +201,7 @@ async def compared(cluster: RealCluster, folder: Path, accounting: Accounting | 
             )
         await asyncio.sleep(4)
         verdicts = [await verdict(slurm, resources, cluster) for resources in cluster.requests]
-        return verdicts, len(await running(slurm, cluster.requests)), await run_at_once(slurm, cluster)
+        return verdicts, await seats(slurm, PEOPLE, cluster.requests), await run_at_once(slurm, cluster)
     finally:
         await asyncio.to_thread(slurm.stop)
 
@@ -212,21 +211,23 @@ def accounts(cluster: RealCluster) -> Iterator[str]:
     name, (of_account, of_qos) = cluster.description.name, cluster.limits
     yield f"qos {name} {of_qos}"
     yield f"account {name} cluster={name} {of_account}"
-    for user in (OTHERS, OWN):
+    for user in (OTHERS, *PEOPLE):
         yield f"user {user} account={name} cluster={name} qos={name} defaultqos={name} defaultaccount={name}"
 
 
-async def running(slurm: PrivateSlurm, requests: Sequence[Resources]) -> set[int]:
-    """Which of these requests run at once, as seats says."""
+async def seats(slurm: PrivateSlurm, people: Sequence[str], requests: Sequence[Resources]) -> int:
+    """How many of these requests, of these people, run at once, as seats says."""
     installation = Installation(bin_dir=slurm.bin_dir, environment=slurm.environment)
-    people = [Request(str(at), tuple(options(one, "best-effort")), OWN) for at, one in enumerate(requests)]
-    seats = await what_runs(await read_site(installation), people, at=time.time(), slurm=installation)
-    return {int(answer.name) for answer in seats.answers if answer.runs}
+    all_of = [
+        Request(user, tuple(options(one, "best-effort")), user) for user, one in zip(people, requests, strict=True)
+    ]
+    return (await what_runs(await read_site(installation), all_of, at=time.time(), slurm=installation)).running
 
 
 async def run_at_once(slurm: PrivateSlurm, cluster: RealCluster) -> int:
-    """How many of a cluster's requests run that are submitted at once."""
-    jobs = [job for resources in cluster.requests if (job := await submitted(slurm, OWN, resources))]
+    """How many of a cluster's requests run that people submit at once."""
+    all_of = zip(PEOPLE, cluster.requests, strict=True)
+    jobs = [job for user, resources in all_of if (job := await submitted(slurm, user, resources))]
     if not jobs:
         return 0
     await asyncio.sleep(PATIENCE)
@@ -238,7 +239,7 @@ async def verdict(slurm: PrivateSlurm, resources: Resources, cluster: RealCluste
     """What is said of a request, and what becomes of it."""
     client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
     said = availability(resources, await client.snapshot(), now=time.time(), user=OWN)
-    runs = bool(await running(slurm, [resources]))
+    runs = await seats(slurm, [OWN], [resources]) == 1
     job, state, reason = await submitted(slurm, OWN, resources), "", "refused"
     deadline = time.monotonic() + PATIENCE
     while job and state != "RUNNING" and time.monotonic() < deadline:
@@ -293,7 +294,7 @@ async def figures_of_clusters(numbers: Sequence[int], seed: int, folder: Path) -
                     found = await compared(cluster, folder / f"c{number}", accounting if number in accounted else None)
             except (SlurmFailed, TwinFailed) as error:
                 print(f"LEFT OUT c{number}: {error}", flush=True)
-                return figures | {"left_out": type(error).__name__}
+                return figures | {"left_out": str(error).partition("\n")[0]}
             return figures | of_cluster(*found, has_accounting=number in accounted)
 
         return list(await asyncio.gather(*map(one, numbers)))

@@ -183,7 +183,7 @@ def question_of(
     document = {
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
-        "partitions": [_partition(partition, nodes) for partition in partitions],
+        "partitions": [_partition(partition, nodes, config) for partition in partitions],
         "gres": gres_lines(nodes, site.gres, notes, version=site.config.version),
         "drained": host_list(drained),
         "suspended": holders([job for job in held if job.suspended], in_service, at),
@@ -248,8 +248,13 @@ def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     }
 
 
+_LIMITS_OF_ALL = ("MaxMemPerCPU", "MaxMemPerNode")
+"""Limits of slurm.conf for all partitions that have none of these: the twin's have them, since jobs that run already
+need not meet the limits of a partition (:data:`.controller.LIMITS`)."""
+
+
 def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str, str]:
-    chosen = _words_of(config, controller.CONFIG - {"Licenses"})
+    chosen = _words_of(config, controller.CONFIG - {"Licenses", *_LIMITS_OF_ALL})
     if chosen.get("SelectType") not in ("select/linear", "select/cons_res"):  # Cray's plugin runs one of the others
         chosen["SelectType"] = "select/cons_tres"
     if chosen.get("PreemptType") == "preempt/qos" or "SUSPEND" in chosen.get("PreemptMode", ""):
@@ -279,8 +284,10 @@ def _node(node: NodeState, *, reboots: bool) -> dict[str, str]:
     return {key: text for key, value in line.items() if (text := str(value or "")) and controller.is_value(key, text)}
 
 
-def _partition(partition: Partition, nodes: Collection[str]) -> dict[str, str]:
+def _partition(partition: Partition, nodes: Collection[str], config: Mapping[str, str]) -> dict[str, str]:
     line = _words_of(partition.parameters, controller.PARTITION - {"PartitionName", "Nodes"})
+    if not any(name in line for name in _LIMITS_OF_ALL):
+        line |= _words_of(config, _LIMITS_OF_ALL)
     block = partition.parameters.get("Exclusive") == "TOPO" or partition.parameters.get("ExclusiveTopo") == "YES"
     if partition.one_user or partition.exclusive or block:
         # all jobs of the twin are of one account, and those of the site of as many: each has its nodes for itself
@@ -327,8 +334,18 @@ _FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC", "ANY_NODES", "O
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
 
 
-_SLACK = 60.0
+_SLACK = 59.0
 """Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
+
+
+def _ahead(seconds: float) -> float:
+    """So many seconds ahead, in the twin: whole minutes, as Slurm's time limits are, and the time that it may take.
+
+    So a job fits before that moment exactly if its time limit does.
+    """
+    return seconds // 60 * 60 + _SLACK
+
+
 _ENDLESS = 365 * 86400.0
 """Seconds that a reservation without an end lasts."""
 
@@ -422,8 +439,8 @@ def _for_twin(
     }
     start, end = reservation.start or 0.0, at + _ENDLESS if reservation.end is None else reservation.end
     return {
-        "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
-        "ends": end - at + _SLACK,
+        "starts": _ahead(start - at) if start > at else 0.0,
+        "ends": _ahead(end - at),
         "own": attracts or named,
         "values": {key: value for key, value in values.items() if value},
     }

@@ -105,7 +105,7 @@ class Machine:
 
     def gres_conf(self) -> str:
         """Its lines in gres.conf, where that names cores: an even share for each GPU, or its socket."""
-        of_sockets = VERSION.startswith("24.")  # which takes these alone, and drains a node with other cores
+        of_sockets = not VERSION.startswith("22.")  # later ones take these alone, and drain a node with other cores
         share = self.cores if of_sockets else self.sockets * self.cores // max(1, len(self.gpus))
         return "".join(
             f"NodeName={self.name} Name=gpu Type={kind} File=/dev/nvidia{at} Cores={first}-{first + share - 1}\n"

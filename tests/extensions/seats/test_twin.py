@@ -255,6 +255,34 @@ async def test_select_cons_res_gives_gpus_with_the_cores_beside_them_alone(slurm
     assert answers.running == (2 if has_it else 4)
 
 
+@pytest.mark.parametrize("limit", ["MaxMemPerCPU", "MaxMemPerNode"])
+async def test_a_job_that_runs_may_hold_more_memory_than_slurm_conf_allows_a_new_one(
+    slurm: Installation, limit: str
+) -> None:
+    """Such as all of a node, for ``--mem=0``; a new job has the limit."""
+    of = site(
+        [node("g1"), node("g2")],
+        [partition("gpu", "g[1-2]")],
+        config=config(**{limit: "1000"}),
+        jobs=job(1, "g1", "0-3", memory=64000),
+    )
+    answers = await ask(slurm, of, "-c 1; --mem=900; --nodelist=g1", "-c 1; --mem=900", "-c 1; --mem=30000")
+    assert [bool(answer.allocations) for answer in answers.answers] == [False, True, False]
+    assert answers.notes == ()
+
+
+async def test_a_job_fits_before_a_reservation_exactly_if_its_time_limit_does(slurm: Installation) -> None:
+    """An hour, before one that begins in an hour, and before one that begins some seconds earlier."""
+    of = site(
+        [node("g1"), node("g2")],
+        [partition("gpu", "g1"), partition("few", "g2", default=False)],
+        reservations=reservation("hour", "g1", begins_in=3600, ends_in=7200)
+        + reservation("sooner", "g2", begins_in=3594, ends_in=7200),
+    )
+    answers = await ask(slurm, of, "--mem=10; --time=60", "-p few; --mem=10; --time=60", "-p few; --mem=10; --time=59")
+    assert [bool(answer.allocations) for answer in answers.answers] == [True, False, True]
+
+
 async def test_reservations_hold_licences_and_cores_and_overlap(slurm: Installation) -> None:
     """Cores are counted on the only node before Slurm reports which they are; a light node is used before the others.
 
