@@ -1,10 +1,9 @@
 /*
- * What JupyterLab 4 shows of the Slurm job that it runs in: the time left and the use of the GPUs in the status bar,
- * notices before the end with "More time", messages of instructors and administrators, and a panel with all of it.
- * Open documents are saved before the end.
+ * What JupyterLab 4 shows of the Slurm job that it runs in: time left and use in the status bar, notices, messages, and
+ * a panel with all of it. Open documents are saved before the end.
  *
- * This is a module federation container, written by hand: it is loaded as it is, without a build. Its data come from
- * this server's own extension (gpuspawner_companion.py). Everything from there is shown as text.
+ * A module federation container, loaded as it is, without a build. Its data come from this server's own extension
+ * (gpuspawner_companion.py), and are shown as text.
  */
 
 (() => {
@@ -26,7 +25,7 @@
   /** The modules that JupyterLab shares with its extensions, by name and version. @type {Companion.Scope} */
   let shared = {};
 
-  // --- JupyterLab's modules ------------------------------------------------------------------
+  // --- JupyterLab's modules
 
   /**
    * The version of a shared module that the application itself uses.
@@ -55,7 +54,7 @@
     return Number.parseInt(found?.[0] ?? "", 10) >= 4;
   }
 
-  // --- words ---------------------------------------------------------------------------------
+  // --- words
 
   /** How durations and times of day are said: as on the hub's pages. @type {typeof import("./words.js")} */
   let words;
@@ -80,7 +79,21 @@
     return made;
   }
 
-  // --- the session ---------------------------------------------------------------------------
+  /**
+   * A bar as on the hub's pages, with its name and words.
+   * @param {Companion.Bar} bar
+   */
+  function barLine([name, said, percent]) {
+    const line = element("li", "", "gs-bar-line");
+    const bar = element("span", "", "gs-bar yours");
+    const filled = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    filled.setAttribute("width", `${percent}%`);
+    bar.append(filled);
+    line.append(element("span", `${name} `), element("span", said), bar);
+    return line;
+  }
+
+  // --- the session
 
   /** The hub's last answer, and the time left by the clock of this browser. */
   class Session {
@@ -165,7 +178,7 @@
     }
   }
 
-  // --- the plugin ----------------------------------------------------------------------------
+  // --- the plugin
 
   /**
    * @param {Companion.App} app
@@ -215,6 +228,17 @@
      */
     const notify = (message, type, autoClose, actions) =>
       run("apputils:notify", { message, type, options: { autoClose, actions: actions || [] } });
+
+    /**
+     * A button of the panel.
+     * @param {string} text
+     * @param {string} command
+     */
+    function press(text, command, look = "") {
+      const button = element("button", text, `jp-mod-styled ${look}`);
+      button.addEventListener("click", () => run(command));
+      return button;
+    }
 
     async function refresh() {
       if (stopped) return;
@@ -299,6 +323,7 @@
     }
 
     function draw() {
+      panel.node.dataset.bsTheme = document.body.dataset.jpThemeLight === "false" ? "dark" : "light";
       const known = session.document;
       const end = session.endsAt === null ? "" : `${session.words}, until ${clock(session.endsAt)}`;
       panel.time.textContent =
@@ -320,9 +345,7 @@
       const key = JSON.stringify(shown);
       if (key === panel.drawn) return;
       panel.drawn = key;
-      const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
-      extend.addEventListener("click", () => run(MORE));
-      const rows = element("dl");
+      const rows = element("dl", "", "gs-list");
       const until = known.session_ends_at ? `session until ${clock(session.here(known.session_ends_at))}` : "";
       const course = [known.course, until].filter(Boolean).join(", ");
       const profile = course ? ["Course", course] : ["Profile", known.profile];
@@ -330,34 +353,27 @@
       for (const [name, text] of facts) if (text) rows.append(element("dt", name), element("dd", String(text)));
       const parts = [];
       if (session.canExtend) {
-        const line = element("p");
-        line.append(extend, ` ${withTime(more.words, more.until)}`);
+        const line = element("p", "", "gs-actions");
+        line.append(press("More time", MORE, "jp-mod-accept"), `${withTime(more.words, more.until)}`);
         parts.push(line);
       } else if (more.message) parts.push(element("p", String(more.message)));
       if (known.idle) {
-        const notice = element("blockquote");
-        const button = element("button", "Keep", "jp-mod-styled");
-        button.addEventListener("click", () => run(KEEP));
+        const notice = element("div", "", "gs-note");
         notice.append(element("p", idleWords(known.idle)));
-        if (known.idle.can_keep) notice.append(button);
+        if (known.idle.can_keep) notice.append(press("Keep", KEEP));
         notice.append(element("p", String(known.idle.keeps)));
         parts.push(notice);
       }
       for (const message of list(known.messages)) {
-        const quote = element("blockquote");
+        const quote = element("div", "", "gs-note gs-info");
         quote.append(element("strong", sender(message)), element("p", String(message.text)));
         parts.push(quote);
       }
       parts.push(rows);
       if (hub) {
-        const ways = element("p");
-        const way = (/** @type {string} */ text, /** @type {string} */ command) => {
-          const button = element("button", text, "jp-mod-styled");
-          button.addEventListener("click", () => run(command));
-          ways.append(button, " ");
-        };
-        way("Home", HOME);
-        if (!session.ended) way("Stop", STOP);
+        const ways = element("p", "", "gs-actions");
+        ways.append(press("Home", HOME));
+        if (!session.ended) ways.append(press("Stop", STOP));
         parts.push(ways);
       }
       if (known.picture) {
@@ -371,16 +387,20 @@
 
     function drawUse() {
       const gpus = list(use.gpus);
-      const host = session.away ? {} : use.host || {};
-      const ofHost = [host.cpus, host.memory && `${host.memory} memory`].filter(Boolean);
-      const lines = [...gpus, ...ofHost, ...list(use.problems)].map(String);
+      const bars = [...gpus, ...(session.away ? [] : list(use.host?.bars))];
+      const problems = list(use.problems).map(String);
       const when = `Measured at ${use.measured}.${use.simulated && gpus.length ? " Simulated, like the GPUs." : ""}`;
-      const key = JSON.stringify([lines, when]);
+      const key = JSON.stringify([bars, problems, when]);
       if (key === panel.drawnUse) return;
       panel.drawnUse = key;
-      const rows = element("ul");
-      rows.append(...lines.map((line) => element("li", line)));
-      panel.use.replaceChildren(...(lines.length ? [element("h3", "In use"), rows, element("p", when)] : []));
+      const rows = element("ul", "", "gs-bars");
+      rows.append(...bars.map(barLine));
+      const shown = [
+        element("h3", "In use", "gs-label"),
+        rows,
+        ...problems.map((text) => element("p", text, "gs-note")),
+      ];
+      panel.use.replaceChildren(...(bars.length || problems.length ? [...shown, element("p", when, "gs-label")] : []));
     }
 
     function openPanel() {
@@ -390,10 +410,14 @@
         panel.title.label = "Where am I?";
         panel.title.caption = "This server: time left, node and GPUs";
         panel.title.closable = true;
+        const page = element("div", "", "gs-page");
         panel.time = element("h2");
-        panel.use = element("div");
+        panel.use = element("div", "", "gs-card");
         panel.rest = element("div");
-        panel.node.append(panel.time, panel.use, panel.rest);
+        page.append(panel.time, panel.use, panel.rest);
+        // it looks as the hub's pages do, by their stylesheets
+        const sheets = list(session.document.styles).map((path) => option("hubHost") + path);
+        panel.node.append(...sheets.map((href) => Object.assign(element("link"), { rel: "stylesheet", href })), page);
       }
       if (!panel.isAttached) labShell.add(panel, "main", { mode: "tab-after" });
       draw();
@@ -641,14 +665,17 @@
     @media (width < 900px) { .gpuspawner-status { order: -1; } }
     .gpuspawner-status:hover { background: var(--jp-layout-color3); }
     .gpuspawner-soon { background: var(--jp-warn-color1); color: #000; }
-    .gpuspawner-panel { background: var(--jp-layout-color1); color: var(--jp-ui-font-color1); overflow: auto; padding: 16px; }
-    .gpuspawner-panel dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; }
-    .gpuspawner-panel dt { color: var(--jp-ui-font-color2); }
-    .gpuspawner-panel dd { margin: 0; }
-    .gpuspawner-panel blockquote { border-left: 4px solid var(--jp-brand-color1); margin: 12px 0; padding: 4px 12px; white-space: pre-line; overflow-wrap: anywhere; }
-    .gpuspawner-panel blockquote p { margin: 4px 0; }
-    .gpuspawner-panel button { border: 1px solid transparent; } /* forced colours show it */
-    .gpuspawner-panel img { background: #fff; max-width: 100%; }
+    .gpuspawner-panel { background: var(--gs-page, var(--jp-layout-color1)); color: var(--jp-ui-font-color1); overflow: auto;
+      & > .gs-page { display: grid; gap: var(--gs-4); max-inline-size: 52rem; margin-inline: 0; }
+      & .gs-card, & .gs-bars { display: grid; gap: var(--gs-3); }
+      & .gs-card { padding: var(--gs-4); }
+      & .gs-card:empty { display: none; }
+      & .gs-note { white-space: pre-line; }
+      & .gs-page > div > * + * { margin-block-start: var(--gs-3); }
+      & .gs-card > * { margin: 0 !important; }
+      & button { border: 1px solid var(--gs-edge, transparent); } /* forced colours show it */
+      & img { background: #fff; max-width: 100%; }
+    }
   `;
 
   /** @param {typeof words} imported */

@@ -29,6 +29,7 @@ declare namespace Companion {
     ends_at?: string | null;
     notices?: number[];
     saves?: number[];
+    styles?: string[];
     profile?: string;
     course?: string;
     session_ends_at?: string | null;
@@ -42,13 +43,15 @@ declare namespace Companion {
     idle?: Idle;
     more_time?: { possible?: boolean; message?: string; words?: string; until?: string | null };
   };
+  /** What is measured, how much of it is used, in words and in percent. */
+  type Bar = [string, string, number];
   /** The last sample that the server has; `age` in seconds, `measured` the time of day. */
   type Use = {
     age?: number;
     measured?: string;
     short?: string;
-    gpus?: string[];
-    host?: { cpus?: string; memory?: string; low_since?: number | null };
+    gpus?: Bar[];
+    host?: { bars?: Bar[]; memory?: string; low_since?: number | null };
     problems?: string[];
     simulated?: boolean;
   };

@@ -12,10 +12,10 @@ from jupyterhub_gpuspawner.extensions.usage import words
 from jupyterhub_gpuspawner.extensions.usage.node.summary import (
     SAMPLES,
     GpuUse,
-    cpus_used,
     gpu_memory_used,
-    memory_used,
+    host_bars,
     percent,
+    percent_of,
     processes,
 )
 from jupyterhub_gpuspawner.extensions.usage.use import (
@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from jupyterhub_gpuspawner.words import memory, nearest
+from jupyterhub_gpuspawner.words import memory
 
 GPUS_AT_MOST = 16
 """GPUs with a line."""
@@ -102,22 +102,14 @@ def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument
         return UsageCard(gpus=gpus, host=host) if placement is not None else None
     last = usage[-1]
     summary = last.summary
-    host = (
-        ("CPUs", cpus_used(summary.cores, cpus).removesuffix("CPUs"), _percent(summary.cores, cpus)),
-        ("memory", memory_used(summary.memory_mib, mib), _percent(summary.memory_mib, mib)),
-    )
     return UsageCard(
         last.at,
         tuple(_usage_gpu(gpu, usage, now, models) for gpu in summary.gpus[:GPUS_AT_MOST]),
-        tuple((name, amount.strip(), part) for name, amount, part in host if amount),
+        host_bars(summary.cores, cpus, summary.memory_mib, mib),
         simulated=summary.simulated,
         problems=summary.problems,
         measured=words.measured(summary.interval, SAMPLES),
     )
-
-
-def _percent(used: float | None, whole: float | None) -> int:
-    return min(100, nearest(100 * used / whole)) if used and whole else 0
 
 
 def in_a_line(usage: Sequence[Use]) -> str:
@@ -144,7 +136,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float, models: Models) ->
         models.get((gpu.index, gpu.uuid, gpu.mig), ""),
         percent(gpu.utilization),
         gpu_memory_used((gpu.memory_used_mib, gpu.memory_mib)),
-        _percent(gpu.memory_used_mib, gpu.memory_mib),
+        percent_of(gpu.memory_used_mib, gpu.memory_mib),
         processes(gpu.processes),
         words.chart_description(mean, most),
         tuple(_steps(history, now)),

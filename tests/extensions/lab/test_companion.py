@@ -150,8 +150,8 @@ SAMPLE: dict[str, Any] = {
     "interval": 30.0,
     "simulated": False,
     "short": "GPU 83 %, 21 of 40 GB",
-    "gpus": ["slice 1 of GPU 2: 83 %, 21 of 40 GB"],
-    "host": {"memory": "2.1 of 8 GiB", "cpus": "", "low_since": None},
+    "gpus": [["slice 1 of GPU 2", "83 %, 21 of 40 GB", 83]],
+    "host": {"memory": "2.1 of 8 GiB", "bars": [["memory", "2.1 of 8 GiB", 26]], "low_since": None},
     "problems": [],
 }
 UNKNOWN = {**SAMPLE, "short": "GPU use unknown", "gpus": [], "host": {}, "problems": [companion.LATE]}

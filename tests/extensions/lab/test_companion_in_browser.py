@@ -161,7 +161,7 @@ def test_the_notice_of_the_end_counts(servers: Servers) -> None:
 
 def memory_in_use(memory: str, low_since: float | None) -> dict[str, Any]:
     """A sample of a server without GPUs."""
-    return {"short": "", "gpus": [], "age": 0, "host": {"memory": memory, "cpus": "", "low_since": low_since}}
+    return {"short": "", "gpus": [], "age": 0, "host": {"memory": memory, "bars": [], "low_since": low_since}}
 
 
 @pytest.mark.parametrize("low_since", [None, 1000.5])

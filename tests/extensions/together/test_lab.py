@@ -47,6 +47,11 @@ policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""
 CELL = "# written before the end"
+TOKENS = """(panel) => [
+    getComputedStyle(panel).getPropertyValue("--gs-yours"),
+    getComputedStyle(panel.querySelector(".gs-bar")).blockSize,
+]"""
+"""A colour of the hub's pages, and the height of a bar as these have it."""
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +145,9 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     expect(panel.locator("img")).to_have_js_property("complete", value=True)
     expect(panel.get_by_role("listitem")).to_have_text(
         [
-            *(re.compile(rf"^GPU {gpu['index']}: \d+\s%, ") for gpu in placement["gpus"]),
-            re.compile(r"^[\d.]+ of \d+ CPUs$"),
-            re.compile(r"^[\d.]+ of 1 GiB memory$"),
+            *(re.compile(rf"^GPU {gpu['index']} \d+\s%, ") for gpu in placement["gpus"]),
+            re.compile(r"^CPUs [\d.]+ of \d+$"),
+            re.compile(r"^memory [\d.]+ of 1 GiB$"),
         ]
     )
     expect(panel).to_contain_text("This server cannot be extended again.")
@@ -151,6 +156,11 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     page.set_viewport_size({"width": 1360, "height": 1600})
     page.locator(".Toastify__toast").last.hover()  # waits until it has moved in
     shoot(page, "lab-panel")
+    tokens = [panel.evaluate(TOKENS)]
+    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    expect(panel).to_have_attribute("data-bs-theme", "dark")
+    tokens.append(panel.evaluate(TOKENS))
+    assert tokens == [["#0b57d0", "8px"], ["#8ab8ff", "8px"]]
     assert faults == []
 
 

@@ -201,23 +201,30 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
 
 
 @pytest.mark.parametrize(
-    ("environ", "used", "memory"),
+    ("environ", "used", "memory", "percent"),
     [
-        ({"SLURM_MEM_PER_NODE": "8192"}, 2150, "2.1 of 8 GiB"),
-        ({"SLURM_MEM_PER_CPU": "128"}, 470, "470 of 512 MiB"),
-        ({"SLURM_MEM_PER_CPU": "128", "SLURM_CPUS_ON_NODE": "2"}, 235, "235 of 256 MiB"),  # cores of two threads
-        ({}, 20480, "20 GiB"),
-        ({"SLURM_MEM_PER_NODE": "8192"}, None, ""),
+        ({"SLURM_MEM_PER_NODE": "8192"}, 2150, "2.1 of 8 GiB", 26),
+        ({"SLURM_MEM_PER_CPU": "128"}, 470, "470 of 512 MiB", 92),
+        ({"SLURM_MEM_PER_CPU": "128", "SLURM_CPUS_ON_NODE": "2"}, 235, "235 of 256 MiB", 92),  # cores of two threads
+        ({}, 20480, "20 GiB", 0),
+        ({"SLURM_MEM_PER_NODE": "8192"}, None, "", 0),
     ],
 )
-def test_memory_and_cpus_are_parts_of_what_the_job_has(environ: dict[str, str], used: int | None, memory: str) -> None:
+def test_memory_and_cpus_are_parts_of_what_the_job_has(
+    environ: dict[str, str], used: int | None, memory: str, percent: int
+) -> None:
     """As far as Slurm's variables say it."""
     before, now = (Sample(at, host=HostReading(seconds, used)) for at, seconds in ((0.0, 10.0), (30.0, 55.0)))
     placement = PlacementDocument(cpus="0-3")
     whole = sampler.memory_of_job(placement, environ)
 
-    assert sampler.host_words(now, [before], placement, whole) == {"memory": memory, "cpus": "1.5 of 4 CPUs"}
-    assert sampler.host_words(now, [], placement, whole) == {"memory": memory, "cpus": ""}
+    of_memory = [("memory", memory, percent)] if memory else []
+
+    assert sampler.host_of(now, [before], 4, whole) == {
+        "memory": memory,
+        "bars": (("CPUs", "1.5 of 4", 38), *of_memory),
+    }
+    assert sampler.host_of(now, [], 4, whole) == {"memory": memory, "bars": (*of_memory,)}
 
 
 OCCASIONS: dict[str, tuple[list[int | None], int, list[float | None]]] = {
@@ -246,7 +253,7 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
     about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a", memory_mib=40960), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
     for problems in ((), ("The use of GPU 3 is unknown.",)):
-        host = {"memory": "2.1 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low_since": None}
+        host = {"memory": "2.1 of 8 GiB", "bars": [["memory", "2.1 of 8 GiB", 26]], "low_since": None}
         sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path / "usage.json"), host=host)
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder" / "usage.json"), host={})
     sampler.show(Sample(5.0, readings), about, "", host={})
@@ -259,7 +266,10 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
         "interval": 30,
         "simulated": False,
         "short": "GPU 83\N{NO-BREAK SPACE}% / unknown",
-        "gpus": ["GPU 0: 83\N{NO-BREAK SPACE}%, 21 of 40 GB, 2 processes", "slice 0 of GPU 3: use unknown"],
+        "gpus": [
+            ["GPU 0", "83\N{NO-BREAK SPACE}%, 21 of 40 GB, 2 processes", 83],
+            ["slice 0 of GPU 3", "use unknown", 0],
+        ],
         "host": host,
         "problems": ["The use of GPU 3 is unknown."],
     }

@@ -19,13 +19,15 @@ from jupyterhub_gpuspawner.extensions.usage.node.readings import UNKNOWN, GpuRea
 from jupyterhub_gpuspawner.extensions.usage.node.summary import (
     SAMPLES,
     USAGE_VERSION,
+    Bar,
     GpuUse,
     UsageSummary,
-    cpus_used,
     gpu_memory_used,
+    host_bars,
     in_short,
     memory_used,
     percent,
+    percent_of,
     processes,
 )
 from jupyterhub_gpuspawner.node.child import DeadlineThread
@@ -122,7 +124,7 @@ def accompany(settings: Mapping[str, Any], reporter: PortReporter, over: Callabl
         nonlocal low_since
         latest = looking.read_sample()
         low_since = memory_low_since(low_since, latest.host.memory_mib, whole, now=time.time())
-        host = {**host_words(latest, before, placement, whole), "low_since": low_since}
+        host = host_of(latest, before, count_cpus(placement.cpus), whole) | {"low_since": low_since}
         show(latest, about, environ.get(FILE, ""), host=host)
         before.append(latest)
         return latest
@@ -151,12 +153,10 @@ def memory_low_since(since: float | None, used: int | None, whole: int, *, now: 
     return since if used >= ENOUGH * whole else None
 
 
-def host_words(sample: Sample, before: Sequence[Sample], placement: PlacementDocument, whole: int) -> dict[str, str]:
-    """The job's use of memory and CPUs in words; of ``whole`` MiB, if that is not 0."""
-    return {
-        "memory": memory_used(sample.host.memory_mib, whole or None),
-        "cpus": cpus_used(_cores(before[0], sample) if before else None, count_cpus(placement.cpus)),
-    }
+def host_of(sample: Sample, before: Sequence[Sample], cpus: int, whole: int) -> dict[str, Any]:
+    """The job's use of memory in words, and of so many CPUs and ``whole`` MiB (0: not known) as bars."""
+    used, cores = sample.host.memory_mib, _cores(before[0], sample) if before else None
+    return {"memory": memory_used(used, whole or None), "bars": host_bars(cores, cpus, used, whole or None)}
 
 
 def show(sample: Sample, about: UsageSummary, file: str, *, host: Mapping[str, Any]) -> None:
@@ -167,17 +167,18 @@ def show(sample: Sample, about: UsageSummary, file: str, *, host: Mapping[str, A
     if not file:
         return
     memory = [(reading.memory_used_mib, of.memory_mib) for of, reading in zip(about.gpus, sample.gpus)]
-    lines = []
+    bars: list[Bar] = []
     for of, reading, used_and_whole in zip(about.gpus, sample.gpus, memory):
         facts = (percent(reading.utilization), gpu_memory_used(used_and_whole), processes(reading.processes))
-        lines.append(f"{gpu_name(of.index, of.mig, of.mig_device)}: {', '.join(filter(None, facts))}")
+        name = gpu_name(of.index, of.mig, of.mig_device)
+        bars.append((name, ", ".join(filter(None, facts)), percent_of(reading.utilization, 100)))
     document = {
         "version": USAGE_VERSION,
         "at": time.time(),
         "interval": about.interval,
         "simulated": about.simulated,
         "short": in_short([reading.utilization for reading in sample.gpus], gpu_memory_used(*memory)),
-        "gpus": lines,
+        "gpus": bars,
         "host": host,
         "problems": sample.problems,
     }

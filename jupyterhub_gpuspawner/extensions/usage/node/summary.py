@@ -24,6 +24,8 @@ SAMPLES = 10
 UNKNOWN = "use unknown"
 LISTED = 4
 """GPUs of which a few words name each."""
+Bar = tuple[str, str, int]
+"""What is measured, how much of it is used in words, and in percent."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,20 @@ def percent(value: float | None) -> str:
 def processes(number: int | None) -> str:
     """``2 processes``; empty where it is unknown."""
     return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
+
+
+def percent_of(used: float | None, whole: float | None) -> int:
+    """How much of the whole is used, in percent; 0 where either is not known."""
+    return min(100, nearest(100 * used / whole)) if used and whole else 0
+
+
+def host_bars(cores: float | None, cpus: int, memory_mib: int | None, whole_mib: int | None) -> tuple[Bar, ...]:
+    """What is used of the job's cores and memory; without what is not known."""
+    bars = (
+        ("CPUs", cpus_used(cores, cpus).removesuffix("CPUs").strip(), percent_of(cores, cpus)),
+        ("memory", memory_used(memory_mib, whole_mib), percent_of(memory_mib, whole_mib)),
+    )
+    return tuple(bar for bar in bars if bar[1])
 
 
 def in_short(utilizations: Sequence[float | None], memory: str) -> str:
