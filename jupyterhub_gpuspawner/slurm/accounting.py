@@ -11,8 +11,7 @@ from math import inf
 from typing import TypeAlias
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.slurm.commands import OUTPUT_LIMIT, Installation
 from jupyterhub_gpuspawner.slurm.text import parse_tres
 from jupyterhub_gpuspawner.units import parse_walltime
 

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
-from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, Installation, submission
+from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, OUTPUT_LIMIT, SUBMIT, Installation, submission
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_config, parse_job
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
+from jupyterhub_gpuspawner.slurm.snapshot_reader import NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, parse_squeue
 from jupyterhub_gpuspawner.slurm.text import UnparsedField, no_report
 from jupyterhub_gpuspawner.units import NodeAllocation

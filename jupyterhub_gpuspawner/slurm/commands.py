@@ -29,6 +29,8 @@ Observer = Callable[[str, float, int | None], None]
 COMMAND = "{}"
 """A command of Slurm's as it is typed on the hub's machine, with its name to be filled in; for another cluster than
 this machine's such as ``ssh cedar {}``, ``{} -M cedar`` or ``SLURM_CONF=/etc/slurm-cedar/slurm.conf {}``."""
+OUTPUT_LIMIT = 1 << 26
+"""Bytes that a command about the whole cluster may print."""
 DEFAULT_TIMEOUT = 12.0
 """Seconds: a command tries for up to 10 to reach a slurmctld that is down, and then says so (Slurm 26.05; others 9)."""
 _OF_A_CLUSTER = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})

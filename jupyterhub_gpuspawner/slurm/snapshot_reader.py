@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
-from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.accounting import rows, sacctmgr_show
+from jupyterhub_gpuspawner.slurm.commands import OUTPUT_LIMIT, Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
-from jupyterhub_gpuspawner.slurm.text import UnparsedField
+from jupyterhub_gpuspawner.slurm.text import UnparsedField, words
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes, or for seconds if the node may be
 # powered down: a cloud node gets a new one each time it boots.
@@ -60,10 +61,9 @@ class NodeAddresses:
         return nodes[0]
 
 
-OUTPUT_LIMIT = 1 << 26
-"""Bytes that a command about the whole cluster may print."""
 _CONFIG_MAX_AGE = 300.0
 """Seconds that slurm.conf's defaults are kept."""
+_OF_QOS = ("name", "preempt")
 PreemptedQos = Mapping[str, frozenset[str]]
 """Those whose jobs each QOS preempts, all in lower case."""
 
@@ -144,9 +144,8 @@ class SnapshotReader:
             qos = None
             if config.preemption == "qos":
                 with suppress(GPUSpawnerError):
-                    answer = await self._slurm.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt")
-                    rows = (line.lower().split("|") for line in answer.output().splitlines())
-                    qos = {row[0]: frozenset(filter(None, row[1].split(","))) for row in rows if len(row) == 2}
+                    answer = (await sacctmgr_show(self._slurm, "qos", _OF_QOS)).lower()
+                    qos = {row["name"]: frozenset(words(row["preempt"])) for row in rows(answer, _OF_QOS)}
             self._kept = time.monotonic(), (config, qos)
         return self._kept[1]
 

@@ -567,7 +567,7 @@ async def test_a_snapshot_has_which_qos_preempt_which(slurm: StandIns, sacctmgr:
     )
     slurm.add("squeue", "exit 0")
     once = f"[ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked"
-    slurm.add("sacctmgr", f'[ "$*" = "-n -P show qos format=Name,Preempt" ] || exit 97; {once}; {sacctmgr}')
+    slurm.add("sacctmgr", f'[ "$*" = "-n -P show qos format=name,preempt" ] || exit 97; {once}; {sacctmgr}')
     client = slurm.client()
     preempted_qos = [(await client.snapshot()).preempted_qos for _ in range(2)]
 

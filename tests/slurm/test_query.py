@@ -208,7 +208,7 @@ ALLOWED = [
     ("scontrol", "ping"),
     ("scontrol", "--local", "show", "job", "-o", "7"),
     ("scontrol", "--clusters=cedar", "--local", "show", "job", "-d", "-o", "7"),
-    ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"),
+    ("sacctmgr", "-n", "-P", "show", "qos", "format=name,preempt"),
     ("getent", "passwd", "ada"),
     ("id",),
 ]

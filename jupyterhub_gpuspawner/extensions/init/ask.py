@@ -21,12 +21,11 @@ from jupyterhub_gpuspawner.check.questions import siblings
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
+from jupyterhub_gpuspawner.slurm.commands import OUTPUT_LIMIT, CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, failure
 from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.text import UnparsedField
 
 _VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.slurm.accounting import Limits, limits_of, qos_of_job, rows, sacctmgr_show
-from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.commands import OUTPUT_LIMIT, Installation
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 
 
 class Budget(NamedTuple):

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site,
 from jupyterhub_gpuspawner.extensions.seats.together import Limited, Started, not_counted, waiting_before
 from jupyterhub_gpuspawner.slurm.accounting import parse_minutes
 from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
-from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.commands import OUTPUT_LIMIT, Installation
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
 from jupyterhub_gpuspawner.slurm.process import run
@@ -33,7 +33,6 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.squeue import STATES
 from jupyterhub_gpuspawner.slurm.text import parse_tres
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations, parse_cpulist

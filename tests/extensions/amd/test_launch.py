@@ -215,7 +215,7 @@ def write_nvidia(root: Path) -> None:
         ({CUDA: "0"}, ["0000:21:00.0"]),
         ({ROCR: "1"}, ["0000:83:00.0"]),
         ({ROCR: "1", CUDA: "NoDevFiles"}, ["0000:83:00.0"]),
-        ({ROCR: "0", CUDA: "0"}, ["0000:21:00.0"]),
+        ({CUDA: "0", ROCR: "1"}, ["0000:21:00.0"]),
     ],
 )
 def test_a_node_with_gpus_of_two_makers(
@@ -232,18 +232,21 @@ def test_a_node_with_gpus_of_two_makers(
     assert environ.get(ROCR) == variables.get(ROCR)
 
 
-def test_gpus_of_two_makers_that_slurm_counts_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number 1 of both lists is none of NVIDIA's one GPU, and which of AMD's it is only gres.conf knows."""
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_gpus_of_two_makers_that_slurm_counts_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    """Number 1 of both lists is none of NVIDIA's one GPU; whose number 0 is, and which of AMD's, gres.conf knows."""
     write_machine(tmp_path, MACHINES["2 MI100 with a bridge"])
     write_nvidia(tmp_path)
-    environ = job("1", **dict.fromkeys(NO_FLAGS, "1"))
+    environ = job(number, **dict.fromkeys(NO_FLAGS, number))
 
     placement = launched(tmp_path, environ, monkeypatch)
 
     assert placement.problems[0] == (
         "Slurm counts this node's GPUs of NVIDIA (1) and AMD (2) together; nothing is chosen among them."
     )
-    assert {name: environ[name] for name in NO_FLAGS} == dict.fromkeys(NO_FLAGS, "1")
+    assert {name: environ[name] for name in NO_FLAGS} == dict.fromkeys(NO_FLAGS, number)
 
 
 def test_nvml_that_hangs_costs_nothing_on_a_node_of_amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

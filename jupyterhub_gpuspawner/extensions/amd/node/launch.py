@@ -74,7 +74,7 @@ class OtherGpus(Reader):
         rocm, cuda = entries(self.environ.get(ROCR)), entries(self.environ.get(CUDA))
         if not nvidias or (rocm and not cuda):
             return of_amd
-        if rocm and rocm == cuda and any(name.isdecimal() and int(name) >= nvidias for name in cuda):
+        if rocm and rocm == cuda and any(map(str.isdecimal, cuda)):  # of either: gres.conf may list AMD's first
             return replace(topology, gpus=(), links=(), nic_links=()).with_problem(
                 f"Slurm counts this node's GPUs of NVIDIA ({nvidias}) and AMD ({len(of_amd.gpus)}) together; nothing "
                 "is chosen among them."
