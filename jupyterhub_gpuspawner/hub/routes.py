@@ -16,7 +16,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
-from jupyterhub.handlers.pages import HomeHandler, ProxyErrorHandler, SpawnHandler, SpawnPendingHandler
+from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from markupsafe import Markup
 
@@ -29,7 +29,6 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
-from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
 from jupyterhub_gpuspawner.hub.server.stop import ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
@@ -57,7 +56,6 @@ API: list[tuple[Any, ...]] = [
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
-    (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
@@ -70,7 +68,6 @@ REPLACED: dict[type, type] = {
     SpawnHandler: ChoosePage,
     SpawnPendingHandler: WaitingPage,
     UserUrlHandler: NotRunningPage,
-    ProxyErrorHandler: ProxyErrorPage,
     SpawnProgressAPIHandler: ProgressStream,
     UserServerAPIHandler: ServerHandler,
 }

@@ -21,7 +21,7 @@ from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIH
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import Authenticator
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
-from jupyterhub.handlers.pages import HomeHandler, ProxyErrorHandler, SpawnHandler, SpawnPendingHandler
+from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyterhub.user import User, UserDict
 from jupyterhub.utils import format_exception, maybe_future
@@ -103,7 +103,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
     pages = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler}
-    replaced = pages | {ProxyErrorHandler, SpawnProgressAPIHandler, UserServerAPIHandler}
+    replaced = pages | {SpawnProgressAPIHandler, UserServerAPIHandler}
     assert set(routes.REPLACED) == replaced
     assert replaced <= theirs
     assert isinstance(apihandlers.default_handlers, list)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.fixtures.hubs import StartHub
+from tests.hub.servers import state
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
@@ -34,3 +38,25 @@ def test_a_sites_own_parts_of_the_page_stay(start_light_hub: StartHub, tmp_path:
     assert "/site/statistics.js" in scripts
     assert [script for script in scripts if 'require(["home"])' in script] == []
     assert answer.status_code == 400
+
+
+def test_a_card_does_not_say_running_once_slurm_has_said_that_the_node_is_down(
+    light_hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """The first look at the page after that, without a wait for the hub's own look at its jobs."""
+    olga = Visitor(light_hub, "olga")
+    job = light_hub.spawn("olga", {"profile": "light"})["job_id"]
+    name = slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%N")
+    before = olga.look("/hub/home").text
+    slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=fan")
+    try:
+        told = state(slurm_cluster, job)
+        after = olga.look("/hub/home").soup.select(".gpuspawner-server .gs-state")
+    finally:
+        with suppress(SlurmFailed):  # its slurmd has brought it back (ReturnToService)
+            slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    light_hub.wait("olga", ready=False)
+
+    assert ("running" in before, told) == (True, "NODE_FAIL")
+    assert "running" not in [part.text for part in after]
+    assert "The node of the job failed" in olga.look("/hub/home").text

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
+from jupyterhub.handlers import default_handlers
+from jupyterhub.handlers.pages import ProxyErrorHandler
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.server import no_answer
-from jupyterhub_gpuspawner.hub.server.no_answer import Known, of_a_server, what_is_known
+from jupyterhub_gpuspawner.extensions.no_answer import page
+from jupyterhub_gpuspawner.extensions.no_answer.hub import HUB
+from jupyterhub_gpuspawner.extensions.no_answer.page import Known, of_a_server, what_is_known
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from tests.fixtures.hubs import STAND_IN, offer
-from tests.hub.servers import state
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
@@ -92,7 +92,7 @@ async def test_what_slurm_says_of_job_and_node_is_told(
         watch=SimpleNamespace(silent=silent, status=job),
         connection=lambda: SimpleNamespace(view=SimpleNamespace(recent=recent)),
     )
-    monkeypatch.setattr(no_answer, "job_spawner", lambda spawner: spawner)
+    monkeypatch.setattr(page, "job_spawner", lambda spawner: spawner)
 
     assert await what_is_known(ours) == known
 
@@ -112,6 +112,13 @@ async def test_what_slurm_says_of_job_and_node_is_told(
 def test_only_an_address_of_a_server_is_led_back_to(address: str, inside: bool) -> None:
     """The address comes from whoever asks for the page."""
     assert of_a_server(address, "/") is inside
+
+
+def test_its_route_of_an_error_is_the_hubs() -> None:
+    """The proxy asks for it."""
+    theirs = {path for path, handler, *_ in default_handlers if handler is ProxyErrorHandler}
+
+    assert {path for path, handler, *_ in HUB.pages if issubclass(handler, ProxyErrorHandler)} == theirs
 
 
 DEAD = f"""
@@ -157,27 +164,3 @@ def test_a_server_that_does_not_answer_has_a_page_of_what_is_known(light_hub: Hu
     assert (stranger.status, elsewhere) == (404, [404, 404])
     page = "/hub/spawn-pending/nora/lab?next=%2Fuser%2Fnora%2Flab%2Ftree"
     assert (over.status_code, over.headers["Location"]) == (303, page)
-
-
-@pytest.mark.slurm
-@pytest.mark.hub
-def test_a_card_does_not_say_running_once_slurm_has_said_that_the_node_is_down(
-    light_hub: HubProcess, slurm_cluster: PrivateSlurm
-) -> None:
-    """The first look at the page after that, without a wait for the hub's own look at its jobs."""
-    olga = Visitor(light_hub, "olga")
-    job = light_hub.spawn("olga", {"profile": "light"})["job_id"]
-    name = slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%N")
-    before = olga.look("/hub/home").text
-    slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=fan")
-    try:
-        told = state(slurm_cluster, job)
-        after = olga.look("/hub/home").soup.select(".gpuspawner-server .gs-state")
-    finally:
-        with suppress(SlurmFailed):  # its slurmd has brought it back (ReturnToService)
-            slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
-    light_hub.wait("olga", ready=False)
-
-    assert ("running" in before, told) == (True, "NODE_FAIL")
-    assert "running" not in [part.text for part in after]
-    assert "The node of the job failed" in olga.look("/hub/home").text
