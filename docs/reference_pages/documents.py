@@ -55,7 +55,8 @@ DOCUMENTS = (
         "Extensions add `more_time`, as `GET .../extend` answers; `idle`, null while its user is told nothing; "
         "`course`, the title of the course that it is for, or empty, and `session_ends_at`, null while no session of "
         "it is under way; as minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it "
-        "saves open documents; and `picture`, whether there is one of the node.",
+        "saves open documents; `styles`, the addresses of the hub's stylesheets; `more_memory`, a sentence about the "
+        "profile that has more, where there is one; and `picture`, whether there is one of the node.",
     ),
     Document(
         "Topology document",
