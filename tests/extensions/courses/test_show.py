@@ -11,7 +11,7 @@ from tests.cli.runner import run
 from tests.cli.test_show import SITE
 
 LESSON = """
-c.GPUProfilesSpawner.extensions = ["availability", "courses", "messages", "seats"]
+c.GPUProfilesSpawner.extensions = ["availability", "courses", "live_pages", "messages", "seats"]
 c.GPUProfilesSpawner.profiles += [
     {"display_name": "Lesson", "slurm": {"gpus": 1},
      "profile_options": {"gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},
