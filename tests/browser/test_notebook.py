@@ -37,6 +37,7 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
     page.goto(f"{shared_hub.url}/hub/spawn")
     page.check("#profile-p100x4")
     expect(page.locator(".gs-choice:has(#profile-p100x4)")).to_contain_text("Starts now")
+    expect(page.locator("#spawn_form")).not_to_contain_text("Asking Slurm")
     shoot(page, "choose")
     page.click("#spawn_form button[type=submit]")
     page.wait_for_url(re.compile("/(spawn-pending|user)/pia"))
