@@ -184,15 +184,20 @@ def real_cluster(dice: random.Random, number: int) -> RealCluster:
     )
 
 
-async def compared(cluster: RealCluster, folder: Path, accounting: Accounting | None) -> tuple[list[Verdict], int, int]:
-    """What is said of each request, and what becomes of it; how many run at once, as seats says and in truth."""
+async def compared(
+    cluster: RealCluster, folder: Path, accounting: Accounting | None, starting: asyncio.Lock
+) -> tuple[list[Verdict], int, int]:
+    """What is said of each request, and what becomes of it; how many run at once, as seats says and in truth.
+
+    One cluster starts at a time: two may take the same port, and slurmdbd fails to add the accounts of two.
+    """
     slurm = RandomSlurm(cluster, folder, accounting)
-    await asyncio.to_thread(slurm.start)
     try:
-        if accounting is not None:
-            for line in accounts(cluster):
+        async with starting:
+            await asyncio.to_thread(slurm.start)
+            for line in accounts(cluster) if accounting is not None else ():
                 await asyncio.to_thread(slurm.run, "sacctmgr", "-i", "add", *line.split(), timeout=60)
-            await asyncio.sleep(2)
+        await asyncio.sleep(2 if accounting is not None else 0)
         for resources in cluster.before:
             await submitted(slurm, OTHERS, resources)
         if cluster.reservation:
@@ -277,7 +282,7 @@ async def submitted(slurm: PrivateSlurm, user: str, resources: Resources) -> str
 
 async def figures_of_clusters(numbers: Sequence[int], seed: int, folder: Path) -> list[dict[str, Any]]:
     """A line of figures for each of these clusters; one that did not work has the reason."""
-    places = asyncio.Semaphore(AT_ONCE)
+    places, starting = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
     accounted = [number for number in numbers if number % 3 == 2]
     with slurmdbd(folder / "db") if accounted else nullcontext() as accounting:
 
@@ -291,7 +296,8 @@ async def figures_of_clusters(numbers: Sequence[int], seed: int, folder: Path) -
             }
             try:
                 async with places:
-                    found = await compared(cluster, folder / f"c{number}", accounting if number in accounted else None)
+                    database = accounting if number in accounted else None
+                    found = await compared(cluster, folder / f"c{number}", database, starting)
             except (SlurmFailed, TwinFailed) as error:
                 print(f"LEFT OUT c{number}: {error}", flush=True)
                 return figures | {"left_out": str(error).partition("\n")[0]}
