@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -162,6 +163,24 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
             r"\s*".join(map(re.escape, ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "1 h")))
         )
     )
+
+
+def test_the_form_is_painted_after_less_than_100_kb_beside_jupyterhubs_own_files(
+    course: HubProcess, page: Page
+) -> None:
+    """The page and its stylesheets, not compressed, in a browser that has none of them; its scripts come after that."""
+    sign_in(page, course, "zoe")
+    answers = list[Response]()
+    page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108 - a built-in method cannot be wrapped
+    page.goto(f"{course.url}/hub/spawn", wait_until="load")
+    paths = {urlsplit(answer.url).path: answer for answer in answers if answer.ok}
+    own = {path for path in paths if "/gpuspawner/static/" in path and path.endswith(".css")}
+    sizes = {Path(path).name: len(paths[path].body()) for path in {"/hub/spawn", *own}}
+    scripts = page.locator("script[src*='/gpuspawner/static/']")
+
+    assert {"spawn", "tokens.css", "choose.css"} <= sizes.keys()
+    assert scripts.evaluate_all("scripts => scripts.every(script => script.type === 'module')")
+    assert sum(sizes.values()) < 100_000, sizes
 
 
 def test_slurm_is_asked_when_the_chosen_profile_would_start_where_it_is_full(

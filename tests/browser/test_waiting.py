@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.words import WAITING_FOR_SLURM
 from tests.browser.seeing import assert_accessible, return_until, shoot, sign_in
 from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, StartHub
@@ -214,6 +215,50 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         expect(fact(other, "place")).to_have_text("1 person ahead of you")
         assert_accessible(other)
         assert stages(other) == states
+        assert with_title(other, WAITING_FOR_SLURM) == with_title(other, "Sent")
+
+
+def with_title(page: Page, title: str) -> int:
+    """Where the line of stages ends if the first one has this title, in pixels."""
+    bottom: int = page.evaluate(
+        """(title) => {
+            const line = document.querySelector(".gs-stages");
+            line.querySelector('[data-part="title"]').textContent = title;
+            return line.getBoundingClientRect().bottom;
+        }""",
+        title,
+    )
+    return bottom
+
+
+def test_a_click_on_leave_asks_after_two_minutes_and_a_page_that_is_signed_out_says_so(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
+) -> None:
+    """Nobody gives up a long wait by a slip; the place is kept through both."""
+    blocker = fill()
+    start(hub, "ola", "k80-node")
+    sign_in(page, hub, "ola")
+    page.clock.install()
+    look(page, hub, "ola")
+    expect(page.locator('[aria-current="step"]')).to_contain_text("In line", timeout=LONG)
+    page.clock.fast_forward(LONG)
+    page.get_by_role("button", name="Leave the line").click()
+    expect(page.get_by_role("heading")).to_have_text(re.compile("^Stop .+[?]$"))
+    expect(page.locator("#gpuspawner-stop-page")).to_contain_text("You give up your place in line.")
+    page.get_by_role("link", name="Keep waiting").click()
+
+    look(page, hub, "ola")
+    page.context.clear_cookies()
+    page.clock.fast_forward(LONG)
+    expect(page.get_by_role("alert")).to_have_text(re.compile("This page is signed out; you keep your place."))
+    expect(page.get_by_role("button", name="Leave the line")).to_be_disabled()
+    page.get_by_role("link", name="Sign in again").click()
+    expect(page).to_have_url(re.compile("/hub/login"))
+    model = hub.server("ola")
+    assert model is not None
+    assert model["pending"] == "spawn"
+    hub.end("ola")
+    slurm_cluster.run("scancel", blocker)
 
 
 @pytest.mark.nightly
