@@ -200,6 +200,7 @@ class Launch:
         return GpuGrant().because("This job has no GPU; the node's GPUs are hidden from it.")
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
+        """The server's: all that Slurm allocated of the NUMA nodes on which those that were promised are."""
         threads = self._threads_of_a_cpu(topology, granted)
         available = len(granted) // threads
         promised = self.plan.cpus or available
@@ -207,8 +208,12 @@ class Launch:
             self.problems.append(f"The profile promises {promised} CPUs; only {available} available.")
         if promised >= available or self.plan.policy == "none":
             return granted
-        chosen = choose_cpus(topology, granted=granted, count=promised * threads, gpus=gpus.positions or ())
-        return whole_cores(topology, granted, chosen)
+        beside = gpus.positions or ()
+        nodes = _numa_nodes(topology, choose_cpus(topology, granted=granted, count=promised * threads, gpus=beside))
+        near = [cpu for cpu in granted if topology.numa_node_of_cpu(cpu) in nodes] or granted
+        allocated = max(promised, grant.number(self.environ.get("SLURM_CPUS_ON_NODE")) or 0)
+        chosen = choose_cpus(topology, granted=near, count=allocated * threads, gpus=beside)
+        return whole_cores(topology, near, chosen)
 
     def _threads_of_a_cpu(self, topology: NodeTopology, granted: Cpus) -> int:
         """How many of the ``granted`` CPUs are one of those that Slurm counts as granted.

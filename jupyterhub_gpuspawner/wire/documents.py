@@ -54,7 +54,7 @@ class LaunchPlan:
     gpus: int | None = None
     """GPUs that the profile promises; None: all granted."""
     cpus: int | None = None
-    """CPUs that the profile promises; None: all granted."""
+    """CPUs that the profile promises, as the least; None: all granted."""
     policy: str = "best-effort"
     memory_policy: str = "preferred"
     port_range: tuple[int, int] | None = None

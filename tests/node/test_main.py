@@ -142,7 +142,7 @@ def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80
     [argument] = server["arguments"]
     port = argument.removeprefix("--port=")
     assert (environ["JUPYTERHUB_SERVICE_URL"], report.port) == (f"http://127.0.0.1:{port}/user/ada/", 0)
-    assert (environ["GPUSPAWNER_CPUS"], environ["OMP_NUM_THREADS"]) == (placement.cpus, "4") == ("12-15", "4")
+    assert (environ["GPUSPAWNER_CPUS"], environ["OMP_NUM_THREADS"]) == (placement.cpus, "12") == ("12-23", "12")
     assert (placement.job_id, placement.node, placement.partition) == ("17", "k1", "gpu")
     assert (placement.numa_nodes, placement.weakest_link, placement.aligned) == ((1,), "PIX", True)
     assert placement.ends_at == "2026-11-21T11:14:50Z"

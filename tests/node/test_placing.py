@@ -46,8 +46,9 @@ WHOLE_DGX1 = granted("0,1,2,3,4,5,6,7", 40)
 CASES = {
     "a board": (Job(K80, granted("2,3", 4), "12-15", gpus=2, cpus=4), "2,3", "12-15", "1", True, "PIX"),
     "the wrong socket": (Job(K80, granted("2,3", 4), "0-3", gpus=2, cpus=4), "2,3", "0-3", "0", False, "PIX"),
-    "two of four": (Job(K80, granted("0,1,2,3", 24), gpus=2, cpus=4), "0,1", "0-3", "0", True, "PIX"),
-    "near the CPUs": (Job(K80, granted("0,1,2,3", 12), "12-23", gpus=1, cpus=2), "2", "12-13", "1", True, None),
+    "two of four": (Job(K80, granted("0,1,2,3", 24), gpus=2, cpus=4), "0,1", "0-11", "0", True, "PIX"),
+    "near the CPUs": (Job(K80, granted("0,1,2,3", 12), "12-23", gpus=1, cpus=2), "2", "12-23", "1", True, None),
+    "more cores for its memory": (Job(K80, granted("2", 6), "12-17", gpus=1, cpus=3), "2", "12-17", "1", True, None),
     "device cgroup": (Job(K80, granted("2,3", 4, visible="0,1"), "12-15", gpus=2), "0,1", "12-15", "1", True, "PIX"),
     "no policy": (Job("dgx1", WHOLE_DGX1, gpus=2, cpus=4, policy="none"), "0,1", "0-39", "0-1", False, "NV1"),
 }
@@ -67,6 +68,16 @@ def test_gpus_and_cpus_are_chosen_together(
     assert (cpus, numa) == (job.environ["GPUSPAWNER_CPUS"], job.environ["GPUSPAWNER_NUMA_NODES"])
     assert (aligned, weakest) == (placement.aligned, placement.weakest_link)
     assert (placement.simulated, placement.memory_policy, placement.problems) == (True, "none", ())
+
+
+def test_as_many_cores_are_bound_as_slurm_allocated_where_it_does_not_say_which() -> None:
+    """Beside the GPU: more than the profile promises, and never the whole node."""
+    placement = Job(K80, granted("2", 6), gpus=1, cpus=3).placement()
+
+    assert (placement.cpus, placement.problems) == (
+        "12-17",
+        ("Slurm granted 6 of 24 CPUs, but does not bind the job to them or say which they are.",),
+    )
 
 
 def test_a_mig_device_is_named_by_its_uuid() -> None:
@@ -243,7 +254,7 @@ TWO_THREADS = NodeTopology(
     [
         pytest.param("4", "0-3", 4, "0-1,4-5", "2", (), id="threads are Slurm's CPUs"),
         pytest.param("4", "0-3", 3, "0-1,4-5", "2", (), id="an odd number of threads"),
-        pytest.param("8", "0-7", 3, "0-1,4-5", "2", (), id="an odd number on a whole node"),
+        pytest.param("8", "0-7", 3, "0-1,4-5", "2", (), id="the cores of one NUMA node of a whole node"),
         pytest.param("2", "0-3", 2, "0-1,4-5", "2", (), id="cores are Slurm's CPUs, or one thread of each is used"),
         pytest.param("4", "0-7", 2, "0-1,4-5", "2", (), id="two cores of a whole node"),
         pytest.param(
@@ -299,6 +310,6 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
 
     placement = Job(node, granted("2,3", 24), gpus=2, cpus=4).placement()
 
-    assert calls == [(12, 13, 14, 15), ("preferred", (1,), (1,))]
+    assert calls == [tuple(range(12, 24)), ("preferred", (1,), (1,))]
     assert (placement.cpus, placement.numa_nodes, placement.memory_policy) == ("12-13", (1,), "preferred:1")
     assert placement.problems == ("The kernel refused something.",)

@@ -131,15 +131,15 @@ JOBS = (
     ),
     Job(
         "both sockets, few promised", "0-23", "0-1", "2", plan(),
-        Held("2", "12-15", (1,), "default", aligned=True), pages=(1,),
+        Held("2", "12-23", (1,), "default", aligned=True), pages=(1,),
     ),
     Job(
         "both sockets, memory bound", "0-23", "0-1", "2", plan(memory_policy="bind"),
-        Held("2", "12-15", (1,), "bind:1", aligned=True), pages=(1,),
+        Held("2", "12-23", (1,), "bind:1", aligned=True), pages=(1,),
     ),
     Job(
         "a GPU of each socket", "0-23", "0-1", "0,2", plan(gpus=2),
-        Held("0,2", "0-1,12-13", (0, 1), "default", aligned=True),
+        Held("0,2", "0-23", (0, 1), "default", aligned=True),
     ),
     Job(
         "the workshop's: 4 CPUs, 4 GPUs", "0-3", "0-1", "0,1,2,3", plan(gpus=4),
@@ -160,11 +160,11 @@ JOBS = (
     ),
     Job(
         "topology file", "0-23", "0-1", "0,1,2,3", plan(gpus=2, topology_file="/guest/{node}.json"),
-        Held("0,1", "0-3", (0,), "default", aligned=True), pages=(0,),
+        Held("0,1", "0-11", (0,), "default", aligned=True), pages=(0,),
     ),
     Job(
         "NVML", "0-23", "0-1", "0,1,2,3", plan(gpus=2),
-        Held("0,1", "0-3", (0,), "default", aligned=True), pages=(0,), driver=True,
+        Held("0,1", "0-11", (0,), "default", aligned=True), pages=(0,), driver=True,
     ),
     Job(
         "NVML, constrained devices", "12-15", "1", "2,3", plan(),

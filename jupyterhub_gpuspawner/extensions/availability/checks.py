@@ -110,8 +110,8 @@ def _fixes(resources: Resources, snapshot: ClusterSnapshot) -> str:
         .all
         if not node.usable and node.offers(need_of(resources, snapshot.partition_by_name[name], snapshot))
     ]
-    of_each = (next((states for states in _BACK if not node.states.isdisjoint(states)), ()) for node in nodes)
-    return " ".join(_BACK[states] for states in dict.fromkeys(of_each) if states)
+    matching = (next((states for states in _BACK if not node.states.isdisjoint(states)), ()) for node in nodes)
+    return " ".join(_BACK[states] for states in dict.fromkeys(matching) if states)
 
 
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")

@@ -130,13 +130,13 @@ def others(site: Site) -> None:
         ("one", "0-7", "0-3,24-27", "4"),
         ("three", "0-3", "0-1,24-25", "2"),
         ("cores", "0-5", "0-2,24-26", "3"),
-        ("whole", "0-47", "0-1,24-25", "2"),
+        ("whole", "0-47", "0-11,24-35", "12"),
     ],
 )
-def test_a_server_has_both_threads_of_the_cores_that_it_requested(
+def test_a_server_has_both_threads_of_the_cores_that_it_gets(
     site: Site, profile: str, slurms: str, cpus: str, cores: str
 ) -> None:
-    """As many cores as CPUs, or half as many, as Slurm counts; and as many threads for numerical libraries."""
+    """As many cores as CPUs, or half as many, as Slurm counts; of a whole node those of its GPU's socket."""
     job = str(site.hub.spawn("eve", {"profile": profile})["job_id"])
     try:
         placement = site.hub.api("GET", "/gpuspawner/placement/eve").json()
