@@ -67,6 +67,8 @@ c.GPUSlurmSpawner.exec_prefix = " ".join(command_prefix(account))
 c.GPUSlurmSpawner.req_homedir = str(homes / "{username}")
 c.GPUSlurmSpawner.hub_name = "demo"
 c.GPUSlurmSpawner.start_timeout = 600  # from Slurm's allocation on: waiting in the queue has no limit here
+if os.environ.get("GPUSPAWNER_DEMO_USAGE_INTERVAL"):
+    c.GPUSlurmSpawner.usage_interval = float(os.environ["GPUSPAWNER_DEMO_USAGE_INTERVAL"])
 c.GPUSlurmSpawner.topology_file = os.environ.get("GPUSPAWNER_DEMO_TOPOLOGY", "")
 c.GPUSlurmSpawner.slurm_bin_dir = os.environ.get("GPUSPAWNER_DEMO_SLURM", "")
 c.GPUProfilesSpawner.local_spawner_class = "jupyterhub_gpuspawner.demo.account.LocalServer"

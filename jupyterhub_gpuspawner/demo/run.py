@@ -24,11 +24,10 @@ from jupyterhub_gpuspawner.demo.account import private_folder, servers_account, 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.sign_in import LINK_SECONDS, PEOPLE
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
+from jupyterhub_gpuspawner.demo.story import IN_COURSE, ON_CLUSTER, SLUG, begin_story
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder, Rights
 
-SLUG = "deep-learning"
-"""Its name on the command line and in addresses."""
 COURSE, MONITOR_PROFILE = (
     Template(Path(__file__).with_name(name).read_text()) for name in ("course.yaml", "monitor.yaml")
 )
@@ -61,6 +60,10 @@ RIGHTS = Rights(frozenset({"local", "command", "setup"}))
 """What the demo's profiles may say, as in its configuration."""
 
 
+USAGE_SECONDS = 6
+"""Seconds between two samples of use: it is shown within a minute, and the profile that is idle soon warns in time."""
+
+
 def say(text: str) -> None:
     """Print a message on standard error; standard output is used for JSON."""
     print(text, file=sys.stderr, flush=True)
@@ -69,10 +72,11 @@ def say(text: str) -> None:
 @click.command()
 @click.option("--once", is_flag=True, help="Start a server of each profile, print its placement as JSON, and exit.")
 @click.option("--port", default=8000, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
+@click.option("--empty", is_flag=True, help="Start no servers of the demo's people.")
 @click.option(
     "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder in which to keep the demo's files."
 )
-def demo(*, once: bool, port: int, folder: Path | None) -> None:
+def demo(*, once: bool, port: int, empty: bool, folder: Path | None) -> None:
     """Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C."""
     if not SINGLEUSER.exists():
         raise ConfigError(
@@ -93,6 +97,9 @@ def demo(*, once: bool, port: int, folder: Path | None) -> None:
                 print(json.dumps(placement), flush=True)
             return
         say(_instructions(hub))
+        if not empty:
+            starts = (*IN_COURSE, *(ON_CLUSTER if hub.environment else ()))
+            threading.Thread(target=begin_story, args=(hub, starts, say), daemon=True).start()
         _wait_for_signal(hub)
         say("\nShutting everything down ...")
 
@@ -116,6 +123,7 @@ def demo_hub(stack: ExitStack, folder: Path, account: str, *, port: int) -> HubP
             "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
             "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
             "GPUSPAWNER_DEMO_TMP": str(slurm.layout.temporary),
+            "GPUSPAWNER_DEMO_USAGE_INTERVAL": str(USAGE_SECONDS),
         }
     else:
         say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
@@ -169,7 +177,8 @@ def _instructions(hub: HubProcess) -> str:
         f"Profiles: {hub.folder / 'profiles'} (files are read again when you change them)",
         f"Check the profiles: {command} check -f {config}",
         "",
-        "A course is on: sign in as student1, student2, student3 or student4 to take it, or as teacher to teach it.",
+        "A course is on: sign in as teacher to teach it, or as student4, who has not started yet, to take it. In a",
+        "minute student1, student2 and student3 have servers; bob has one that runs and one that waits in line.",
         f"Courses: {hub.folder / 'courses'}",
         f"Check the course: {command} course check {SLUG} -f {config}",
         "",

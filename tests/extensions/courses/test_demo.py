@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.run import PROFILES, SLUG, course_file
+from jupyterhub_gpuspawner.demo.run import PROFILES, course_file
+from jupyterhub_gpuspawner.demo.story import SLUG
 from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 
 SUMMARY = SAMPLES * 30
-"""Seconds between two summaries of use, by the default of `usage_interval`."""
+"""Seconds between two summaries of use, by the default of `usage_interval`, which is longer than the demo's."""
 
 
 def test_a_profile_whose_servers_count_as_idle_shows_it() -> None:

@@ -28,8 +28,9 @@ GROUPS = "c.JupyterHub.load_groups = {'training': ['ada'], 'course': ['ada']}\n"
 
 
 def of_demo(_folder: Path) -> str:
-    """The profiles of the demo."""
-    return f"{HEAD}{ALLOWS}c.GPUProfilesSpawner.profiles_dir = '{ROOT}/jupyterhub_gpuspawner/demo/profiles'\n"
+    """The profiles of the demo, with its times of use."""
+    interval = f"c.GPUSlurmSpawner.usage_interval = {run.USAGE_SECONDS}"
+    return f"{HEAD}{ALLOWS}{interval}\nc.GPUProfilesSpawner.profiles_dir = {str(run.PROFILES)!r}\n"
 
 
 def of_docs(folder: Path) -> str:
@@ -47,8 +48,7 @@ def of_docs(folder: Path) -> str:
 
 
 RIGHT: dict[str, tuple[Callable[[Path], str], list[str]]] = {
-    # on purpose: somebody can watch a server become idle
-    "demo": (of_demo, ["idle-too-fine"]),
+    "demo": (of_demo, []),
     "docs": (of_docs, []),
 }
 
