@@ -79,7 +79,7 @@ class NoMail(Enum):
 
     ENOUGH = "enough"
     """They have had all the mails of a day."""
-    NOT_FOUND = "not found"
+    RAISED = "raised"
     """The site's function has raised, or has not answered."""
     NO_ADDRESS = "no address"
     """What there is for them is none."""
@@ -170,7 +170,7 @@ class Post:
         try:
             found = await contained(lambda: source(user), seconds=TIMEOUT) if callable(source) else None
         except Exception as error:  # noqa: BLE001 - whatever the site's function raises
-            self._log_once(name, NoMail.NOT_FOUND, f"{type(error).__name__}: {error}", "c.GPUMail.address")
+            self._log_once(name, NoMail.RAISED, f"{type(error).__name__}: {error}", "c.GPUMail.address")
             return ""
         address = found if callable(source) else source.replace("{user}", name)
         if not is_address(address):
