@@ -262,15 +262,18 @@ def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: b
     page.goto(f"{hub.url}/hub/gpuspawner/courses")
     faults += axe_faults(page)
     page.goto(f"{hub.url}{PAGES}/deep-learning")
-    excess, in_view = {}, {}
+    excess, in_view, people_first = {}, {}, {}
     for name, size in (("phone", NARROW), ("desk", DESK), ("projector", WIDE)):
         page.set_viewport_size(size)
         excess[name] = width_left_over(page)
         in_view[name] = max(y + height for _, y, _, height in places(page).values()) <= size["height"]
+        help_list = page.locator("#gpuspawner-help").bounding_box()
+        people_first[name] = help_list is not None and help_list["y"] > places(page)["train001"][1]
 
     assert faults == []
     assert excess == {"phone": 0, "desk": 0, "projector": 0}
     assert in_view == {"phone": False, "desk": True, "projector": True}
+    assert people_first == {"phone": True, "desk": False, "projector": False}
 
 
 @pytest.mark.nightly

@@ -664,6 +664,12 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     assert waiting == [(in_line, ["gpu:k80:4"], None)]
     assert_accessible(page)
     shoot(page, "cluster")
+    box = node(page, "d1").locator("details").first
+    box.locator("summary").press("Enter")
+    expect(box).to_have_attribute("open", "")
+    page.keyboard.press("Escape")
+    expect(box).not_to_have_attribute("open", "")
+    expect(box.locator("summary")).to_be_focused()
 
     dark = open_page(dark=True)
     sign_in(dark, hub, "admin")

@@ -1,6 +1,6 @@
 // The map of the cluster, kept up to date, also while its filter is typed.
 
-import { all, first, one, write } from "../elements.js";
+import { all, closeOnEscape, first, one, write } from "../elements.js";
 import { keepUpToDate, page as pageAt } from "../hub.js";
 import { showTimes } from "../times.js";
 
@@ -49,6 +49,7 @@ function cluster(filter) {
     look(true);
   });
   keepUpToDate(() => look(false));
+  closeOnEscape(".gpuspawner-run");
 }
 
 const filter = first(document, "#gpuspawner-cluster .gpuspawner-filter", HTMLFormElement);

@@ -1,6 +1,6 @@
 // The page of a course, kept up to date by a stream of events.
 
-import { all, copyOnClick, first, one, write } from "../elements.js";
+import { all, closeOnEscape, copyOnClick, first, one, write } from "../elements.js";
 import { keepUpToDate } from "../hub.js";
 import { secondsUntil, showTimes, timeLeft } from "../times.js";
 
@@ -211,17 +211,9 @@ function copyLink() {
   copy.hidden = !copyOnClick(copy, copy.dataset.copied ?? "", () => link.value);
 }
 
-/** Escape closes the menu that is open, and gives the focus back. @param {KeyboardEvent} event */
-function closeMenu({ key }) {
-  const menu = key === "Escape" && first(document, ".gs-menu[open]", HTMLDetailsElement);
-  if (!menu) return;
-  menu.open = false;
-  one(menu, "summary").focus();
-}
-
 const coursePage = first(document, "#gpuspawner-course");
 if (coursePage) {
   course(coursePage);
   copyLink();
-  document.addEventListener("keydown", closeMenu);
+  closeOnEscape(".gs-menu");
 }

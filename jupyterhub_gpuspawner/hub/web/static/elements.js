@@ -76,3 +76,16 @@ export function copyOnClick(button, copied, text) {
   });
   return true;
 }
+
+/**
+ * Escape closes the box of these that is open, and gives the focus back.
+ * @param {string} boxes the selector of `<details>`
+ */
+export function closeOnEscape(boxes) {
+  document.addEventListener("keydown", ({ key }) => {
+    const open = key === "Escape" && first(document, `${boxes}[open]`, HTMLDetailsElement);
+    if (!open) return;
+    open.open = false;
+    one(open, "summary").focus();
+  });
+}
