@@ -43,6 +43,7 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     course_view,
     free_seats,
     result_line,
+    servers_in,
     wish_of,
 )
 from jupyterhub_gpuspawner.extensions.live_pages.streams import EventStream, LivePage
@@ -357,14 +358,14 @@ class CoursePage(_OfCourses):
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:
         """The action, and for whom; None for everybody. Raises 400."""
-        these, *servers = self.get_body_argument("these", "").splitlines() or [""]
+        these, *fields = self.get_body_argument("these", "").split() or [""]
         selected, everybody = (self.get_body_argument(name, "") for name in ("selected", "everybody"))
         action = these or selected or everybody
         if action not in ACTIONS:
             raise web.HTTPError(400, "There is no such action.")
         if these:
-            return action, frozenset(servers)
-        return action, frozenset(self.get_body_arguments("user")) if selected else None
+            return action, servers_in(fields)
+        return action, servers_in(self.get_body_arguments("user")) if selected else None
 
     async def _ask(self, course: HubCourse, wish: PendingAction, typed: str, fault: str = "") -> None:
         html = await self.render_template(

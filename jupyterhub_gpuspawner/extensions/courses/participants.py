@@ -14,6 +14,7 @@ from enum import Enum
 from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from jupyterhub import orm
 from sqlalchemy import Column, Integer, MetaData, String, Table, Unicode, bindparam, delete, insert, select
@@ -159,6 +160,11 @@ class ServerKey(NamedTuple):
     def title(self) -> str:
         """As an instructor reads it."""
         return f"{self.user} ({self.name})" if self.name else self.user
+
+    @property
+    def field(self) -> str:
+        """``USER/SERVER`` in a form: percent-encoded, so that nothing in a name ends a line or is stripped."""
+        return f"{quote(self.user, safe='')}/{quote(self.name, safe='')}"
 
     def __str__(self) -> str:
         """``USER/SERVER``, as in JupyterHub's scopes; neither name may contain a slash."""

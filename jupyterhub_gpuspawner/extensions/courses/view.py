@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
@@ -187,6 +187,11 @@ class PendingAction:
     """How many of those concerned have a server that runs."""
     jupyter: bool = True
     """All of these servers are Jupyter's."""
+
+
+def servers_in(fields: Iterable[str]) -> frozenset[str]:
+    """The servers (``USER/SERVER``) that fields of a form name (:attr:`ServerKey.field`); a bare name is a user's."""
+    return frozenset(unquote(field) for field in fields)
 
 
 def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> PendingAction:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from bs4 import BeautifulSoup
@@ -37,6 +38,7 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     Tile,
     course_view,
     result_line,
+    servers_in,
     tile,
     wish_of,
 )
@@ -409,6 +411,31 @@ def test_a_tile_and_its_question_name_the_server_that_is_meant() -> None:
     assert (asked(question)[0], question.servers) == ("Stop the server of ada (lab)?", (ServerKey("ada", "lab"),))
 
 
+ODD_NAMES = (
+    "x\u2028ben",
+    "x\x85ben",
+    "x\x0bben",
+    "x\nben",
+    "x\r\nben/",
+    " lab ",
+    "x%2Fben",
+    "50 %",
+    "m\u00fcsli\u00e9",
+)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_a_server_with_an_odd_name_is_selected_and_no_other(name: str) -> None:
+    """JupyterHub 5 lets people name servers so; neither a line of a button nor a field of a box says another one."""
+    odd = Participant("ann", State.RUNNING, Server("ann", name, ready=True))
+    room = [odd, Participant("ben", State.RUNNING, Server("ben", ready=True))]
+    soup = BeautifulSoup("".join(rendered([tile(participant, now=NOW) for participant in room])), "html.parser")
+    fields = [str(box["value"]) for box in soup.select("input")]
+
+    assert wish_of("stop", room, servers_in(" ".join(fields[:1]).split())).servers == (ServerKey("ann", name),)
+    assert wish_of("stop", room, servers_in(fields[1:])).servers == (ServerKey("ben"),)
+
+
 def test_who_has_another_server_than_the_selected_one_is_left_out() -> None:
     """The course's server has ended since the page was made; the one that is left is nobody's to stop unseen."""
     sentence = "1 of the selected people has another server now than when you selected them: look at the course again."
@@ -696,7 +723,7 @@ def test_every_text_of_a_tile_is_escaped() -> None:
     soup = BeautifulSoup(html, "html.parser")
     assert soup.select("script") == []
     assert soup.get_text().count(bad) == 4
-    assert [box["value"] for box in soup.select("input")] == [f"{bad}/"]
+    assert [box["value"] for box in soup.select("input")] == [f"{quote(bad, safe='')}/"]
 
 
 def test_every_text_above_the_tiles_is_escaped() -> None:
@@ -712,7 +739,7 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     assert soup.select("script") == []
     assert soup.get_text().count(bad) == 13
     assert [button["value"] for button in soup.select("[name=remove]")] == [bad]
-    assert f"start\n{bad}/" in [button["value"] for button in soup.select("[name=these]")]
+    assert f"start\n{quote(bad, safe='')}/" in [button["value"] for button in soup.select("[name=these]")]
 
 
 class ChangePoller(CoursePageState):
