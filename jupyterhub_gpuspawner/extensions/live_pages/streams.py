@@ -64,16 +64,16 @@ class LivePage(Generic[S]):
         """Seconds until the next look."""
         return INTERVAL
 
-    async def events(self, version: str, *, interval: float | None = None) -> AsyncGenerator[str, None]:
+    async def events(self, version: str, *, interval: float | None = None) -> AsyncGenerator[str | None, None]:
         """An event for each change since ``version``, and an empty text after each look that found none; for ever.
 
-        While the hub's database is away, nothing changes.
+        None is for a look while the hub's database is away: nobody knows then what has changed.
 
         ``interval``: seconds between two looks; None: those of :meth:`pause`.
         """
         last, pause = None, INTERVAL
         while True:
-            event = ""
+            event = None
             with suppress(*AWAY):  # the hub's log says so
                 now = await self.recent(pause)
                 event = await self.event(now, last) if now.version != version else ""
@@ -87,13 +87,17 @@ class EventStream(BaseHandler):
     """A handler that sends events in the browser's format for server-sent events."""
 
     async def send_events(
-        self, streams: type[OpenStreams], reader: Hashable, events: AsyncGenerator[str, None]
+        self, streams: type[OpenStreams], reader: Hashable, events: AsyncGenerator[str | None, None]
     ) -> None:
-        """Send them until the page is closed; beyond their limit the reader's oldest stream ends."""
+        """Send them until the page is closed; beyond their limit the reader's oldest stream ends.
+
+        Where the first of them is None the page is told ``away``, and ``back`` before the next that is not.
+        """
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
         began = sent_at = time.monotonic()
+        known = True
         with state_of(self.settings).of(streams).one(reader) as over, suppress(StreamClosedError):
             await self._send(": \n\n")
             async with aclosing(events):
@@ -104,6 +108,9 @@ class EventStream(BaseHandler):
                         return
                     if self._finished or now - began > STREAM_SECONDS:
                         return
+                    if known != (event is not None):
+                        known = event is not None
+                        await self._send(f"event: {'back' if known else 'away'}\ndata: {{}}\n\n")
                     if event or now - sent_at > KEEPALIVE_SECONDS:
                         await self._send(f"data: {event}\n\n" if event else ": \n\n")
                         sent_at = now

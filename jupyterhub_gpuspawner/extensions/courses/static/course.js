@@ -125,6 +125,10 @@ function course(page) {
       away.hidden = true;
     });
     stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
+    for (const said of ["away", "back"])
+      stream.addEventListener(said, () => {
+        away.hidden = said === "back";
+      });
     stream.addEventListener("elsewhere", close); // too many tabs: this one looks again in half a minute
     stream.addEventListener("error", lost);
   }

@@ -142,6 +142,8 @@ function servers(place) {
       showAway("");
     });
     stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
+    stream.addEventListener("away", () => showAway("away"));
+    stream.addEventListener("back", () => showAway(""));
     stream.addEventListener("elsewhere", () => {
       elsewhere = true; // too many tabs: this one looks now and then
       close();
