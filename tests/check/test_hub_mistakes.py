@@ -394,7 +394,7 @@ MISTAKES = {
         SUDO + SCRIPTS,
         "WRONG c.GPUSlurmSpawner.exec_prefix: submit was not run: sudo asks for a password (sudo: a password is "
         "required). The same for trial, cancel, log. Allow the hub's account to run Slurm's commands without one "
-        "(NOPASSWD in sudoers). [run-as-user-fails]",
+        "(NOPASSWD in sudoers, for a group with the user in it). [run-as-user-fails]",
         refusing_sudo("sudo: a password is required"),
         options=Options(user="daemon"),
     ),

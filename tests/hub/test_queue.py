@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import COMMAND, StartHub, stop_servers
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import in_the_end, start, stored
@@ -58,18 +56,6 @@ PROFILES = f"""
   start_timeout: 4
   command: {COMMAND}
 """
-
-
-@pytest.fixture
-def holder(slurm_cluster: PrivateSlurm) -> Iterator[str]:
-    """A job that has the whole node; its id."""
-    job = slurm_cluster.run(
-        "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
-    )
-    wait_until(lambda: slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
-    yield job
-    with suppress(SlurmFailed):  # the test has ended it
-        slurm_cluster.run("scancel", job)
 
 
 @pytest.fixture(scope="module")

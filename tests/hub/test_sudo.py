@@ -342,7 +342,8 @@ RULES = {
     "without the one for logs": (
         ", JOBLOG",
         "WRONG c.GPUSlurmSpawner.exec_prefix: log was not run: sudo asks for a password (sudo: a password is "
-        "required). Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). "
+        "required). Allow the hub's account to run Slurm's commands without one "
+        "(NOPASSWD in sudoers, for a group with the user in it). "
         "[run-as-user-fails]",
     ),
 }

@@ -90,7 +90,7 @@ def _json(record: SessionRecord) -> str:
 def _line(record: SessionRecord) -> str:
     begun = datetime.fromtimestamp(record.begun_at).astimezone().strftime("%Y-%m-%d %H:%M")
     who = f"{record.username}/{record.servername}" if record.servername else record.username
-    what = f"{record.gpus} x {record.gpu_model}" if record.gpus else "no GPU"
+    what = f"{record.gpus} x {record.gpu_model or 'GPU'}" if record.gpus else "no GPU"
     waited = f"waited {duration(record.wait_seconds)}" if record.wait_seconds is not None else "not ready"
     ran = f"ran {duration(record.run_seconds)}" if record.run_seconds is not None else ""
     ended = record.cause.kind.value if record.cause is not None else "under way"

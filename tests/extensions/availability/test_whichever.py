@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
@@ -147,18 +146,6 @@ def site(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factor
     lines = f"{CONFIG}\nc.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}"
     hub = start_light_hub(lines, profiles(folder / "seen"))
     return Site(hub, slurm_cluster, bin_dir, folder / "seen")
-
-
-@pytest.fixture
-def holder(slurm_cluster: PrivateSlurm) -> Iterator[str]:
-    """A job that has the whole node; its id."""
-    job = slurm_cluster.run(
-        "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
-    )
-    wait_until(lambda: slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
-    yield job
-    with suppress(SlurmFailed):  # the test has ended it
-        slurm_cluster.run("scancel", job)
 
 
 def test_what_is_free_runs_the_server_and_the_job_that_waited_is_cancelled(site: Site, holder: str) -> None:

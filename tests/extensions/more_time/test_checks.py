@@ -119,7 +119,8 @@ TRIED = {
         "echo 'sudo: a password is required' >&2; exit 1",
         1,
         "WRONG extend: extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). "
-        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). [extend-fails]",
+        "Allow the hub's account to run Slurm's commands without one "
+        "(NOPASSWD in sudoers, for a group with the user in it). [extend-fails]",
     ),
 }
 

@@ -85,7 +85,7 @@ FAILED: dict[str, tuple[str, type[GPUSpawnerError], str]] = {
         "echo sudo: a password is required >&2; exit 1",
         ConfigError,
         "extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). Allow the hub's "
-        "account to run Slurm's commands without one (NOPASSWD in sudoers).",
+        "account to run Slurm's commands without one (NOPASSWD in sudoers, for a group with the user in it).",
     ),
     "slurmctld is down": (
         "echo slurm_update error: Unable to contact slurm controller '(connect failure)' >&2; exit 1",
