@@ -106,7 +106,7 @@ def start(*servers: tuple[Visitor, str]) -> None:
 def running(by: str, folder: Path, servers: Mapping[str, str]) -> Iterator[Demo]:
     """A demo of this account with such servers, by user the name of the profile."""
     program = str(Path(sys.executable).with_name("gpuspawner"))
-    command = [*command_prefix(by), program, "demo", "--port", "0", "--folder"]
+    command = [*command_prefix(by), program, "demo", "--empty", "--port", "0", "--folder"]
     process = subprocess.Popen([*command, str(folder)], cwd="/", stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

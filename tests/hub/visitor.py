@@ -10,6 +10,8 @@ from typing import Any
 
 import requests
 from bs4 import BeautifulSoup
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 
@@ -44,6 +46,9 @@ class Visitor:
         self.hub = hub
         self.name = name
         self.session = requests.Session()
+        # the proxy may close a connection that it keeps alive at the moment at which it is used again
+        again = HTTPAdapter(max_retries=Retry(1, status=0, respect_retry_after_header=False))
+        self.session.mount("http://", again)
         self._get("/hub/login")
         form = {"username": name, "password": hub.password, "_xsrf": self._xsrf}
         answer = self.session.post(f"{hub.url}/hub/login", data=form, timeout=30)

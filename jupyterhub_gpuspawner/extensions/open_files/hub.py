@@ -20,6 +20,8 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import listening_sockets
+from jupyterhub_gpuspawner.slurm.messages import known_messages
+from jupyterhub_gpuspawner.slurm.reason import reasons
 
 PAUSE_SECONDS = 1.0
 """Seconds for which no connection is accepted then; those that are open go on."""
@@ -63,7 +65,9 @@ class OpenFiles:
 
 
 def begin_open_files(app: JupyterHub) -> None:
-    """Have the hub's loop report what its want of files keeps it from."""
+    """Have the hub's loop report what its want of files keeps it from; read what pages say of Slurm while it can be."""
+    reasons()
+    known_messages()
     asyncio.get_running_loop().set_exception_handler(OpenFiles(app).handle)
 
 
