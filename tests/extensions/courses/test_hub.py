@@ -9,7 +9,7 @@ from tests.hub.test_registration import begun
 
 async def test_each_is_a_loop_of_its_own(tmp_path: Path) -> None:
     """Beside those of the core and of what it needs."""
-    assert await begun(tmp_path, ["availability", "courses", "messages", "seats"]) >= {
+    assert await begun(tmp_path, ["availability", "courses", "live_pages", "messages", "seats"]) >= {
         "Looking for courses that are to be started",
         "The check of courses",
         "The deletion of old starts of courses",

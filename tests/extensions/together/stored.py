@@ -464,6 +464,7 @@ PROFILES: tuple[dict[str, Any], ...] = (
         "allow": {"groups": ["physics"], "users": ["ada"], "from": "2026-11-01", "until": "2026-12-24"},
         "courses": ["deep"],
         "alternatives": ["in-a-container"],
+        "rescue": True,
         "profile_options": {
             "gpu": {
                 "display_name": "GPU",

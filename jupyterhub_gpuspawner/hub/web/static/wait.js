@@ -238,7 +238,8 @@ function waitForServer(page) {
 
   /** The stream goes on where the sign-in has ended, and so would the page. */
   async function checkSignIn() {
-    const answer = await fetch(`${base}api/user`).catch(() => null);
+    const headers = { "X-XSRFToken": window.jhdata?.xsrf_token ?? "" }; // without it JupyterHub refuses everybody
+    const answer = await fetch(`${base}api/user`, { headers }).catch(() => null);
     if (answer?.status === 403) showSignedOut();
   }
 
