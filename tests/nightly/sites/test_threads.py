@@ -151,7 +151,7 @@ def test_a_server_has_both_threads_of_the_cores_that_it_gets(
 def test_the_form_says_cores_where_a_job_gets_cores(site: Site) -> None:
     """Where it uses both threads of a core, a CPU is half a core."""
     site.hub.api("POST", "/users/eve")
-    words = {"main": "4 cores", "one": "4 cores", "three": "4 CPUs (2 cores)", "cores": "3 cores", "whole": "2 cores"}
+    words = {"main": "4 cores", "one": "4 cores", "three": "4 CPUs (2 cores)", "cores": "3 cores", "whole": "24 cores"}
     trials = {
         slug: site.hub.api("POST", "/gpuspawner/trial/eve", {"user_options": {"profile": slug}}).json()
         for slug in words
