@@ -24,8 +24,9 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import Resources, options_in_line
 from jupyterhub_gpuspawner.profiles.sections import ServerCommand
+from jupyterhub_gpuspawner.slurm.sbatch_options import counts_tasks
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -98,7 +99,8 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
     The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
     ``--ntasks-per-node=1`` Slurm distributes the task's cores over the sockets where gres.conf has no ``Cores=``
     (measured; the page "What gres.conf is worth" has the figures). With the policy ``restricted``, which needs
-    ``Cores=``, Slurm 24.11 gives a job without it all cores of its GPUs' sockets, so there it is one.
+    ``Cores=``, Slurm 24.11 gives a job without it all cores of its GPUs' sockets, so there it is one on
+    each node, unless the site's own options count tasks.
 
     ``gpus_option``: see :func:`render`.
     """
@@ -115,7 +117,9 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
     if resources.exclusive:
         yield "--exclusive"
     if resources.gres and policy == "restricted":
-        yield from (f"--ntasks={resources.node_count}", "--gres-flags=enforce-binding")
+        if not counts_tasks(name for line in resources.options for name, _ in options_in_line(line)):
+            yield f"--ntasks={resources.node_count}"
+        yield "--gres-flags=enforce-binding"
     yield from (_printable(line) for line in resources.options)
 
 

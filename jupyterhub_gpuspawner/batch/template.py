@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
 from jupyterhub_gpuspawner.profiles.schema import Written
 from jupyterhub_gpuspawner.profiles.sections import ServerCommand
-from jupyterhub_gpuspawner.slurm.sbatch_options import Option, written_options
+from jupyterhub_gpuspawner.slurm.sbatch_options import Option, counts_tasks, written_options
 from jupyterhub_gpuspawner.units import format_memory, format_walltime
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -200,10 +200,10 @@ def _filled(template: str, variables: Mapping[str, Any]) -> str:
         raise ConfigError(f"the template cannot be filled in: {error}.", where=WHERE, hint=_BRACES) from None
 
 
-def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[str], set[str]]:
-    """The lines as current Slurm accepts them, without those that have no option left; and the names of options."""
+def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The lines as current Slurm accepts them, without those that have no option left; and the options' values."""
     head: list[str] = []
-    there: set[str] = set()
+    there: dict[str, str] = {}
     for line in lines:
         directive, *rest = line.split(maxsplit=1) if line.startswith("#") else [""]  # indented, it is a comment
         if directive == "#SBATCH" and not rest:
@@ -214,7 +214,7 @@ def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[st
         except ValueError:  # sbatch cannot take it apart, and says so itself
             options = []
         mended = [*filter(None, (_mended(option, tag, notes) for option in options))]
-        there |= {option.name for option in mended}
+        there |= {option.name: option.value for option in mended}
         if mended == options:
             head.append(line)
         elif mended:
@@ -253,22 +253,26 @@ def option_word(name: str, value: str) -> str:
     return f'--{name}="{escaped}"'
 
 
-def _added(there: set[str], variables: Mapping[str, Any], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
+def _added(
+    there: Mapping[str, str], variables: Mapping[str, Any], policy: str, tag: str, notes: list[str]
+) -> Iterator[str]:
     """Options that a server needs and that are not ``there`` in the template."""
     yield option_word("comment", tag)
+    nodes = there.get("nodes") or str(variables.get("nnodes") or 1)
     if "nodes" not in there:
-        yield f"--nodes={variables.get('nnodes') or 1}"
+        yield f"--nodes={nodes}"
     if "chdir" not in there and variables.get("homedir"):
         yield option_word("chdir", variables["homedir"])
     if "export" not in there:
         yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
     for name, options in _REQUESTED.items():
         value = variables.get(name, "")
-        if value and not there & set(options):
+        if value and there.keys().isdisjoint(options):
             option = option_word(options[0], value)
             notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:
         notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
-        yield from () if "ntasks" in there else (f"--ntasks={variables.get('nnodes') or 1}",)
+        if nodes.isdigit() and not counts_tasks(there):
+            yield f"--ntasks={nodes}"
         yield "--gres-flags=enforce-binding"

@@ -188,6 +188,14 @@ def test_a_policy_that_only_slurm_can_keep_is_asked_of_slurm(policy: str, gpus: 
     assert added & {*_directives(script)} == (added if binding else set())
 
 
+@pytest.mark.parametrize("line", ["--ntasks=4", "-n 4", "--ntasks-per-node=4", "--tasks-per-node=4 --exclude=g2"])
+def test_a_profile_whose_own_options_count_tasks_has_as_many_with_every_policy(line: str) -> None:
+    """One task beside them would leave a job of four tasks a quarter of its cores, where the count is of a node."""
+    slurm = {"gpus": 1, "cpus": 2, "extra": [line]}
+    script = _render(_request({"slurm": slurm, "placement": {"policy": "restricted"}}))
+    assert [option for option in _directives(script) if "tasks=" in option or option == line] == [line]
+
+
 @pytest.mark.parametrize(
     ("document", "nv"),
     [

@@ -170,6 +170,26 @@ def test_a_policy_that_only_slurm_can_keep_is_asked_for_in_a_template_too() -> N
     assert {"#SBATCH --ntasks=1", "#SBATCH --gres-flags=enforce-binding"} <= {*_head(rendered)}
 
 
+@pytest.mark.parametrize(
+    ("line", "added"),
+    [
+        ("--nodes=2", ["--ntasks=2"]),
+        ("-N 2 --exclusive", ["--ntasks=2"]),
+        ("--nodes=1-2", []),
+        ("--ntasks=4", []),
+        ("--ntasks-per-node=4", []),
+        ("--tasks-per-node=4", []),
+    ],
+)
+def test_a_strict_policy_leaves_a_templates_own_nodes_and_tasks_as_many_as_they_are(
+    line: str, added: list[str]
+) -> None:
+    """With one task Slurm gives a job of two nodes one of them, and one of four tasks a quarter of its cores."""
+    template = f"#!/bin/bash\n#SBATCH --gres={{gres}}\n#SBATCH {line}\n{{cmd}}"
+    head = _head(_render(template, gres="gpu:1", plan=LaunchPlan(policy="restricted")))
+    assert [option[8:] for option in head if "tasks=" in option and line not in option] == added
+
+
 def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> None:
     """Modules and variables too; a container holds the server."""
     environment = Environment.model_validate({"variables": {"A": "1"}, "container": "/a.sif"})
