@@ -70,7 +70,8 @@ class NoAnswerPage(BaseHandler):
             address=address,
             title=title_for(self, user, server_title(server)),
             known=await what_is_known(spawner),
-            stop_url=f"{self.hub.base_url}gpuspawner/stop/{user.escaped_name}/{spawner.name}".rstrip("/"),
+            owner=user,
+            server_name=spawner.name,
         )
         self.finish(html)
 

@@ -11,13 +11,20 @@ from typing import Any
 
 import pytest
 import requests
+from bs4 import BeautifulSoup
+from jinja2 import Environment
+from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
 from jupyterhub.handlers.pages import ProxyErrorHandler
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.no_answer import page
 from jupyterhub_gpuspawner.extensions.no_answer.hub import HUB
 from jupyterhub_gpuspawner.extensions.no_answer.page import Known, of_a_server, what_is_known
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
+from jupyterhub_gpuspawner.hub.routes import PageTools
+from jupyterhub_gpuspawner.hub.site.templates import loader_with_ours
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from tests.fixtures.hubs import STAND_IN, offer
@@ -164,3 +171,29 @@ def test_a_server_that_does_not_answer_has_a_page_of_what_is_known(light_hub: Hu
     assert (stranger.status, elsewhere) == (404, [404, 404])
     page = "/hub/spawn-pending/nora/lab?next=%2Fuser%2Fnora%2Flab%2Ftree"
     assert (over.status_code, over.headers["Location"]) == (303, page)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("", "nora"), ("half done: 50%? #1", "nora/half%20done%3A%2050%25%3F%20%231")]
+)
+def test_its_server_can_be_stopped_whatever_its_name_is(name: str, path: str) -> None:
+    """Hubs before JupyterHub 6 take any name without a slash, and one that has such a name goes on with it."""
+    extensions = HubExtensions(installed().only(["no_answer"]))
+    loader = loader_with_ours([], JupyterHub()._template_paths_default(), extensions.templates)
+    nora = SimpleNamespace(name="nora", escaped_name="nora", json_escaped_name="nora")
+    hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
+    html = (
+        Environment(loader=loader, autoescape=True)
+        .get_template("no_answer.html")
+        .render(
+            **hub,
+            **{"user": nora, "owner": nora, "server_name": name, "known": WELL, "address": "/user/nora/lab"},
+            **{"parsed_scopes": {}, "gpuspawner": PageTools(extensions), "gpuspawner_reader": nora},
+        )
+    )
+
+    assert [link["href"] for link in BeautifulSoup(html, "html.parser").select(".gs-actions a")] == [
+        "/user/nora/lab",
+        f"/hub/gpuspawner/stop/{path}",
+        "/hub/home",
+    ]
