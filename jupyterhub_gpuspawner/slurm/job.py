@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 from jupyterhub_gpuspawner.slurm.reason import IN_SERVICE, OutOfService, Words, meaning, table
@@ -301,21 +301,13 @@ _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that add nothing to the exit code."""
 
 
-class _JobWords(NamedTuple):
-    states: Mapping[str, str]
-    """Sentences by Slurm's state."""
-    phases: Mapping[str, str]
-    """Sentences by phase, with fields in braces."""
-    ends: Mapping[str, Words]
-    exits: Mapping[str, Words]
-    """By exit code."""
-
-
-@lru_cache(maxsize=1)
-def _words() -> _JobWords:
-    contents = table("job")
-    ends, exits = ({name: Words(**words) for name, words in contents[part].items()} for part in ("ends", "exits"))
-    return _JobWords(contents["states"], contents["phases"], ends, exits)
+_TABLE = table(__file__)
+_STATES: Mapping[str, str] = _TABLE["states"]
+"""Sentences by Slurm's state."""
+_PHASES: Mapping[str, str] = _TABLE["phases"]
+"""Sentences by phase, with fields in braces."""
+_ENDS, _EXITS = ({name: Words(**words) for name, words in _TABLE[part].items()} for part in ("ends", "exits"))
+"""The second by exit code."""
 
 
 def job_words(
@@ -332,15 +324,11 @@ def job_words(
         words = _of_end(job)
     else:
         host, hint = job.batch_host, f"Please report the state {job.state!r} to the project."
-        text = (
-            _words()
-            .phases[Phase.STARTING if job.is_prepared else job.phase]
-            .format(
-                node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
-            )
+        text = _PHASES[Phase.STARTING if job.is_prepared else job.phase].format(
+            node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
         )
         words = Words(text, hint=hint if job.phase is Phase.UNKNOWN else "")
-    return Words(_words().states.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint)
+    return Words(_STATES.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint)
 
 
 def _queued(job: Job, matching: str, out: OutOfService) -> Words:
@@ -352,10 +340,10 @@ def _queued(job: Job, matching: str, out: OutOfService) -> Words:
 
 def _of_end(job: Job) -> Words:
     if job.state == "DEADLINE":
-        return _words().ends["deadline"]
-    words = _words().ends[job.end or "ended"]
+        return _ENDS["deadline"]
+    words = _ENDS[job.end or "ended"]
     if job.end is End.FAILED:
-        words = _words().exits.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
+        words = _EXITS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
         if job.exit_code != NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
             why = meaning(job.reason).sentence.removeprefix("Waiting: ")
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")

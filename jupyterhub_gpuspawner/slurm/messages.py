@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.slurm.reason import meaning, table
@@ -43,30 +42,16 @@ class Rejection(NamedTuple):
     """Without leading capital and final full stop; for a participant unless it is about a field of the hub's."""
 
 
-class _Messages(NamedTuple):
-    silences: tuple[Row, ...]
-    prefixes: tuple[Row, ...]
-    rejections: Mapping[str, Rejection]
-    """By pattern; the clause has fields in braces for the groups of the pattern."""
-    ssh: tuple[Row, ...]
+def _row(texts: Mapping[str, Any]) -> Row:
+    row: dict[str, Any] = {key: "|".join(value) if isinstance(value, list) else value for key, value in texts.items()}
+    either = "|".join(row[key] for key in ("error", "line") if key in row)
+    return Row(**{"pattern": either or NEVER, **row})
 
 
-@lru_cache(maxsize=1)
-def known_messages() -> _Messages:
-    """The messages that are known; see ``messages.yaml``."""
-
-    def pattern(value: str | list[str]) -> str:
-        return value if isinstance(value, str) else "|".join(value)
-
-    contents = table("messages")
-    for row in (row for rows in contents.values() for row in rows):
-        row.update({key: pattern(row[key]) for key in ("pattern", "error", "line") if key in row})
-    for row in contents["silences"]:
-        row["pattern"] = "|".join(row[key] for key in ("error", "line") if key in row)
-    silences, prefixes, ssh = (tuple(Row(**row) for row in contents[part]) for part in ("silences", "prefixes", "ssh"))
-    rejections = {row["pattern"]: Rejection(row["field"], row["clause"]) for row in contents["rejections"]}
-    return _Messages(silences, prefixes, rejections, ssh)
-
+_TABLE = table(__file__)
+_SILENCES, _PREFIXES, _SSH = ([_row(texts) for texts in _TABLE[part]] for part in ("silences", "prefixes", "ssh"))
+_REJECTIONS = {row["pattern"]: Rejection(row["field"], row["clause"]) for row in _TABLE["rejections"]}
+"""By pattern; the clause has fields in braces for the groups of the pattern."""
 
 _NO_CLUSTER = r"No cluster '[^']*' known by database"
 _OUTCOME = re.compile(
@@ -113,10 +98,10 @@ def rejection(stderr: str) -> Rejection:
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = outcomes[-1] == _PLUGINS_OUTCOME if outcomes else _FILTERS_OUTCOME in _OWN_LINE.findall(stderr)
-    for pattern, known in known_messages().rejections.items() if not of_a_plugin else ():
+    for pattern, row in _REJECTIONS.items() if not of_a_plugin else ():
         match = re.search(pattern, stderr)
         if match is not None:
-            return known._replace(clause=known.clause.format(**match.groupdict()))
+            return row._replace(clause=row.clause.format(**match.groupdict()))
     refusal = "\n".join(_ERROR_LINE.findall(stderr)) if of_a_plugin else ""  # without what a cli_filter announces
     lines = (line.strip() for line in _PREFIX.sub("", refusal or stderr).splitlines())
     own = "\n".join(line for line in lines if not _NOISE.fullmatch(line))
@@ -145,7 +130,7 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
     ``where`` is the setting with the prefix of the command.
     """
     if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
-        for row in known_messages().prefixes:
+        for row in _PREFIXES:
             match = re.search(row.pattern, stderr, re.MULTILINE)
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
@@ -179,16 +164,16 @@ def _silence_of_sbatch(stderr: str) -> Row | None:
     """
     outcomes = _OUTCOME.findall(stderr)
     if outcomes:
-        return next((row for row in known_messages().silences if re.fullmatch(row.error, outcomes[-1])), None)
+        return next((row for row in _SILENCES if re.fullmatch(row.error, outcomes[-1])), None)
     lines = _OWN_LINE.findall(stderr)
     if any(re.match(_NO_CLUSTER, line) for line in lines):  # followed by the line of one that cannot be reached
         return None
-    return next((row for row in known_messages().silences if any(re.fullmatch(row.line, line) for line in lines)), None)
+    return next((row for row in _SILENCES if any(re.fullmatch(row.line, line) for line in lines)), None)
 
 
 def _silence(stderr: str) -> Row | None:
     """The same for a command that prints Slurm's own messages alone."""
-    return next((row for row in known_messages().silences if re.search(row.pattern, stderr)), None)
+    return next((row for row in _SILENCES if re.search(row.pattern, stderr)), None)
 
 
 class LoginNodeUnreachable(SlurmUnavailable):
@@ -207,7 +192,7 @@ class LoginNodeUnreachable(SlurmUnavailable):
 
 def ssh_reason(stderr: str) -> Row:
     """Why ssh did not run a command, from its messages; the last row is of any."""
-    return next(row for row in known_messages().ssh if re.search(row.pattern, stderr))
+    return next(row for row in _SSH if re.search(row.pattern, stderr))
 
 
 _UNKNOWN_JOB = re.compile("Invalid job id specified|already complet|already finished")

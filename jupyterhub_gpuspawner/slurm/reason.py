@@ -1,6 +1,6 @@
 """Slurm's job reasons: a sentence and advice for participants, a hint for admins, and whether waiting helps.
 
-They stand in ``reasons.yaml``. The names of limits are parsed by their grammar: scope, kind, measure, and what the
+They stand in ``reason.yaml``. The names of limits are parsed by their grammar: scope, kind, measure, and what the
 limit applies to.
 """
 
@@ -51,35 +51,26 @@ class Meaning(Words):
     """The job starts as soon as its resources are free."""
 
 
-def table(name: str) -> dict[str, Any]:
-    """The table of this name beside this module, in YAML."""
+def table(module: str) -> dict[str, Any]:
+    """The table in YAML beside a module (its ``__file__``).
+
+    Read it as the module is imported: a hub that is asked for its words later may have no file left to read it.
+    """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    contents: dict[str, Any] = yaml.load(Path(__file__).with_name(f"{name}.yaml").read_bytes(), loader)  # noqa: S506
+    contents: dict[str, Any] = yaml.load(Path(module).with_suffix(".yaml").read_bytes(), loader)  # noqa: S506
     return contents
 
 
-class _Reasons(NamedTuple):
-    by_name: Mapping[str, Meaning]
-    phrases: Mapping[str, Meaning]
-    """By a regular expression of how the reason begins."""
-    limits: Mapping[str, Meaning]
-    """What the names of limits mean, with fields in braces."""
-    measures: Mapping[str, str]
-
-
-@lru_cache(maxsize=1)
-def reasons() -> _Reasons:
-    """The reasons that are known; see ``reasons.yaml``."""
-    contents = table("reasons")
-    by_name = {name: Meaning(**words) for name, words in contents["reasons"].items()}
-    phrases = {
-        words.pop("pattern"): by_name[words["like"]] if "like" in words else Meaning(**words)
-        for words in contents["phrases"]
-    }
-    limits = {name: Meaning(**words) for name, words in contents["limits"].items()}
-    return _Reasons(by_name, phrases, limits, contents["measures"])
-
-
+_TABLE = table(__file__)
+_MEASURES: Mapping[str, str] = _TABLE["measures"]
+_REASONS = {name: Meaning(**words) for name, words in _TABLE["reasons"].items()}
+_PHRASES = {
+    words.pop("pattern"): _REASONS[words["like"]] if "like" in words else Meaning(**words)
+    for words in _TABLE["phrases"]
+}
+"""By a regular expression of how the reason begins."""
+_LIMITS = {name: Meaning(**words) for name, words in _TABLE["limits"].items()}
+"""What the names of limits mean, with fields in braces."""
 _LIMIT = re.compile(
     r"(?P<scope>QOS|Assoc|)(?P<kind>Grp|Max|Min)"
     r"(?P<what>Cpu|CPU|GRES|SubmitJobs?|Jobs|Mem(?:ory)?|Node|Wall(?:Duration)?|Energy|License|BB|Billing|Unknown)"
@@ -95,10 +86,9 @@ def reason_name(reason: str) -> str:
 @lru_cache(maxsize=1024)
 def meaning(reason: str) -> Meaning:
     """What one of Slurm's reasons means; an unknown one is quoted, and may be one for which the job starts soon."""
-    known = reasons()
-    if (reason or "None") in known.by_name:
-        return known.by_name[reason or "None"]
-    for pattern, phrase in known.phrases.items():
+    if (reason or "None") in _REASONS:
+        return _REASONS[reason or "None"]
+    for pattern, phrase in _PHRASES.items():
         if re.match(pattern, reason):
             return phrase
     limit = _LIMIT.fullmatch(reason)
@@ -106,8 +96,8 @@ def meaning(reason: str) -> Meaning:
 
 
 def _limit(limit: re.Match[str]) -> Meaning:
-    known, of_account, per = reasons(), limit["scope"] == "Assoc", limit["per"]
-    what = next(words for name, words in known.measures.items() if limit["what"].startswith(name))
+    of_account, per = limit["scope"] == "Assoc", limit["per"]
+    what = next(words for name, words in _MEASURES.items() if limit["what"].startswith(name))
     kind = "together" if per == "PerAccount" or limit["kind"] == "Grp" else "own"
     kind = "least" if limit["kind"] == "Min" else "most" if per in ("PerJob", "PerNode") else kind
     values = {
@@ -119,7 +109,7 @@ def _limit(limit: re.Match[str]) -> Meaning:
         "one": "one job" if per == "PerJob" else "one node",
         "holder": "jobs of this QOS" if limit["scope"] == "QOS" else "jobs of this account",
     }
-    words = known.limits[kind]
+    words = _LIMITS[kind]
     return replace(words, sentence=words.sentence.format_map(values), hint=words.hint.format_map(values))
 
 

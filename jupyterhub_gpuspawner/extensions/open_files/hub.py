@@ -20,8 +20,6 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import listening_sockets
-from jupyterhub_gpuspawner.slurm.messages import known_messages
-from jupyterhub_gpuspawner.slurm.reason import reasons
 
 PAUSE_SECONDS = 1.0
 """Seconds for which no connection is accepted then; those that are open go on."""
@@ -65,9 +63,7 @@ class OpenFiles:
 
 
 def begin_open_files(app: JupyterHub) -> None:
-    """Have the hub's loop report what its want of files keeps it from; read what pages say of Slurm while it can be."""
-    reasons()
-    known_messages()
+    """Have the hub's loop report what its want of files keeps it from."""
     asyncio.get_running_loop().set_exception_handler(OpenFiles(app).handle)
 
 

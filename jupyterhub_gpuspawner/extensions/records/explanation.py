@@ -1,18 +1,15 @@
 """Why starts failed, in words for whoever mends the cause: what happened, and what to do. Pure.
 
-They stand in ``explanations.yaml``. What the participant reads is another text: that of an ending, in
+They stand in ``explanation.yaml``. What the participant reads is another text: that of an ending, in
 :mod:`jupyterhub_gpuspawner.hub.job.ending`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.slurm.commands import COMMAND
+from jupyterhub_gpuspawner.slurm.reason import table
 
 
 class Explanation(NamedTuple):
@@ -23,10 +20,7 @@ class Explanation(NamedTuple):
     """The command or line that mends it, or shows more."""
 
 
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("explanations.yaml").read_text("utf-8"))
-    return table
+_TABLE = table(__file__)
 
 
 def explanation(
@@ -40,6 +34,6 @@ def explanation(
     facts |= {name: slurm.replace(COMMAND, name) for name in ("scontrol", "squeue", "sacct")}
     facts["module"] = f"The module {subject}" if subject else "A module"
     facts["conda"] = f"The conda environment {subject}" if subject else "A conda environment"
-    facts |= {name: text.format(**facts) for name, text in _table()["parts"].items()}
-    texts = _table()["causes"].get(fault, _table()["unknown"])
+    facts |= {name: text.format(**facts) for name, text in _TABLE["parts"].items()}
+    texts = _TABLE["causes"].get(fault, _TABLE["unknown"])
     return Explanation(**{name: text.format(**facts) for name, text in texts.items()})

@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.hub import words
@@ -19,28 +14,17 @@ from jupyterhub_gpuspawner.hub.job.cause import JOB_NODE_DRAINED, JOB_SILENT, St
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.slurm.job import SILENT, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
-from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.slurm.reason import Words, table
 from jupyterhub_gpuspawner.wire.documents import FAULTS_WITH_LINE
 from jupyterhub_gpuspawner.words import counted, duration
 
-
-class _OfFailures(NamedTuple):
-    starts: Mapping[str, Mapping[str, Words]]
-    """By the fault and the stage, or ``any``."""
-    reports: Mapping[str, Words]
-    advice: Mapping[str, str]
-
-
-@lru_cache(maxsize=1)
-def _words() -> _OfFailures:
-    contents: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
-    starts = {
-        fault: {stage: Words(**texts) for stage, texts in stages.items()}
-        for fault, stages in contents["starts"].items()
-    }
-    reports = {fault: Words(**texts) for fault, texts in contents["reports"].items()}
-    return _OfFailures(starts, reports, contents["advice"])
-
+_TABLE = table(__file__)
+_STARTS = {
+    fault: {stage: Words(**texts) for stage, texts in stages.items()} for fault, stages in _TABLE["starts"].items()
+}
+"""By the fault and the stage, or ``any``."""
+_REPORTS = {fault: Words(**texts) for fault, texts in _TABLE["reports"].items()}
+_ADVICE: Mapping[str, str] = _TABLE["advice"]
 
 _TO_USER = {"Your": "Your", "your": "your", "You": "You"}
 _TO_OTHERS = {"Your": "The", "your": "the", "You": "The server"}
@@ -65,7 +49,7 @@ def _of_facts(ending: Ending, contact: str, whose: Mapping[str, str]) -> Words:
     if ending.failed:
         return _of_start(ending, of_job, whose)
     if job.phase is not Phase.ENDED:
-        return Words("Slurm requeued the job, which ended its server.", _words().advice["requeued"])
+        return Words("Slurm requeued the job, which ended its server.", _ADVICE["requeued"])
     if ending.session_over:
         return Words(words.SESSION_OVER, words.FILES_KEPT)
     return Words(of_job.sentence, of_job.advice)
@@ -73,7 +57,7 @@ def _of_facts(ending: Ending, contact: str, whose: Mapping[str, str]) -> Words:
 
 def _of_start(ending: Ending, of_job: Words, whose: Mapping[str, str]) -> Words:
     job, fault = ending.job, ending.cause.fault
-    if (reported := _words().reports.get(fault)) is not None:
+    if (reported := _REPORTS.get(fault)) is not None:
         return _of_report(ending, reported, of_job, whose)
     if job is not None and job.phase is Phase.ENDED:
         return _of_end(ending, of_job, whose["your"])
@@ -81,14 +65,14 @@ def _of_start(ending: Ending, of_job: Words, whose: Mapping[str, str]) -> Words:
         return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
     if ending.printed:
         refusal = rejected(ending.printed)
-        return Words(refusal.for_user, _words().advice["refused"], refusal.for_admin)
-    stages = _words().starts.get(fault, {"any": Words(words.START_FAILED)})
+        return Words(refusal.for_user, _ADVICE["refused"], refusal.for_admin)
+    stages = _STARTS.get(fault, {"any": Words(words.START_FAILED)})
     of_start = stages.get(ending.stage.value if ending.stage is not None else "any", stages["any"])
     last_state = words.SUBMITTED_AS if job is None else words.ABOUT_JOB
     facts = {**whose, "job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
     if ending.stage is Stage.ALLOCATED and fault == "timeout" and not ending.line:
-        of_start = replace(of_start, advice=_words().advice["nothing_reported"])
+        of_start = replace(of_start, advice=_ADVICE["nothing_reported"])
     text = of_start.sentence.format(**facts)
     if ending.stage is Stage.QUEUED and ending.subject:
         text = f"{text} {ending.subject}."
@@ -99,9 +83,7 @@ def _of_end(ending: Ending, of_job: Words, your: str) -> Words:
     """Such as ``Job 7 ended before your server was ready: The node of the job failed.``."""
     text = f"Job {ending.job_id} ended before {your} server was ready"
     if ending.cause.fault == JOB_NODE_DRAINED:
-        return Words(
-            f"{text}: {of_job.sentence} Its node takes no more jobs: {ending.subject}.", _words().advice["not_yours"]
-        )
+        return Words(f"{text}: {of_job.sentence} Its node takes no more jobs: {ending.subject}.", _ADVICE["not_yours"])
     if ending.cause.fault == JOB_SILENT:
         return Words(f"{text}: {of_job.sentence} It reported nothing.", SILENT)
     if ending.line:

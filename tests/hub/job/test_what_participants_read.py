@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +30,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.reason import Words
 from tests.slurm.recorded import all_recorded
@@ -93,6 +97,27 @@ def test_no_setting_command_path_or_word_of_sudo_reaches_a_participant(error: GP
     assert [text for text in read if ADMINS.search(text)] == []
     assert "the help desk" in words_shown.advice
     assert error.message in words_shown.hint or words_shown.sentence == error.message
+
+
+REFUSED = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+WAITED = Job("7", Phase.QUEUED, reason="Priority")
+ENDINGS = (Ending(start_failed("timeout"), job=WAITED), Ending(start_failed("refused"), printed=REFUSED))
+WITHOUT_FILES = """
+import pickle, resource, sys
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+
+endings = pickle.load(sys.stdin.buffer)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+print([words_of(ending) for ending in endings])
+"""
+
+
+def test_a_hub_without_a_file_left_has_its_words_all_the_same() -> None:
+    """Those of Slurm's messages, reasons and jobs, and of failed starts: nothing is read when a page first needs it."""
+    program = [sys.executable, "-c", WITHOUT_FILES]
+    answer = subprocess.run(program, input=pickle.dumps(ENDINGS), capture_output=True, check=False)
+
+    assert (answer.stderr.decode(), answer.stdout.decode()) == ("", f"{[words_of(ending) for ending in ENDINGS]}\n")
 
 
 def _raised() -> Iterator[tuple[str, str]]:
