@@ -52,6 +52,9 @@ CHANGED = Code("job-changed", "something at the site changes the comment, name o
 LOG_DIR = Code("log-dir-missing", "a job could not write its log, most often since log_dir is missing.", "--submit")
 LOG_UNREAD = Code("job-log-unread", "the log of the job could not be read, so that nothing is known.", "--submit")
 HOME = Code("home-missing", "the user's home does not exist on a node.", "--submit")
+FOLDER = Code(
+    "folder-full", "a node's folder for temporary files cannot be written, since it is full or missing.", "--submit"
+)
 PYTHON = Code("python-missing", "a node has no Python 3.9 or newer for the launcher.", "--submit")
 LOGIN = Code(
     "login-shell-ends",
@@ -226,6 +229,10 @@ class JobLog:
     """What profiles lack on the node: the fact that says so, the profile, and its name."""
     failed: dict[str, str] = field(default_factory=dict)
     """Profiles whose environment could not be set up, and why."""
+    folders: list[str] = field(default_factory=list)
+    """Why folders of the node cannot hold the launcher."""
+    before: list[str] = field(default_factory=list)
+    """What else was said before the launcher started."""
     placement: list[str] = field(default_factory=list)
     """The launcher's own lines: first where it placed itself, then its problems."""
 
@@ -257,7 +264,11 @@ def parse_log(text: str) -> JobLog:
         if not isinstance(values, dict):
             continue
         log.facts[fact] = values
-        if fact == "profile":
+        if fact == "unpacked":
+            log.folders, log.placement = log.placement, []
+        elif fact == "starts":
+            log.before, log.placement = log.placement, []
+        elif fact == "profile":
             message = ""
             log.shells[str(values.get("slug"))] = True
         elif fact == "shell":
@@ -443,6 +454,9 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
         return
     if "no-home" in log.facts:
         yield HOME.error(node, f"the home {job.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
+    if log.folders:
+        fix = "Servers write there, too. Make room, or give another TMPDIR to jobs, such as in a profile's environment."
+        yield FOLDER.warning(node, f"{'; '.join(log.folders)}.", fix)
     faults = [
         *_of_shells(log, node),
         *_of_environments(log, node, {**_MISSING, **job.packages}),
@@ -453,8 +467,9 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
     if log.placement and python:
         first, *problems = log.placement
         yield ON_NODE.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
+        yield from (ON_NODE.warning(node, f"before the launcher: {line}") for line in log.before)
         yield from (ON_NODE.warning(node, f"the launcher says: {problem}") for problem in problems)
-    if not faults and log.port is not None:
+    if not faults and not log.folders and log.port is not None:
         yield RAN.ok(
             node,
             f"Python {python}, the command, the log and the ways to the hub and back are in order "

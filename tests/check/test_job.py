@@ -41,6 +41,8 @@ gpuspawner-check shell {"slug": "gpu"}
 gpuspawner-check profile {"slug": "gpu"}
 gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}
 gpuspawner-check launcher {}
+gpuspawner-check unpacked {}
+gpuspawner-check starts {}
 gpuspawner: g1: GPUs 0; CPUs 0-3; memory default
 gpuspawner-check python {"version": "3.11.2", "node": "g1"}
 gpuspawner-check environment {"arrived": true, "sbatch": []}
@@ -61,6 +63,7 @@ def changed_log(log: str, old: str, new: str) -> str:
     return log.replace(old, new)
 
 
+UNUSABLE = "cannot be used for the launcher"
 PLACED, RAN = "ok job-placed: node g1", "ok job-ran: node g1"
 CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     "all is well": (followed(), [PLACED, RAN]),
@@ -140,7 +143,7 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     ),
     "no Python": (
         followed(
-            LOG.partition("gpuspawner: g1")[0]
+            LOG.partition("gpuspawner-check starts")[0]
             + "gpuspawner: no Python 3.9 or newer on g1; load a module that has one, or set GPUSPAWNER_PYTHON\n",
             back=None,
         ),
@@ -149,6 +152,26 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     "the home is not mounted": (
         followed(changed_log(LOG, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
         ["error home-missing: node g1", PLACED, RAN],
+    ),
+    "a TMPDIR that is full": (
+        followed(
+            changed_log(
+                LOG,
+                "gpuspawner-check unpacked",
+                f"gpuspawner: /scratch {UNUSABLE}: No space left on device\ngpuspawner-check unpacked",
+            )
+        ),
+        ["warning folder-full: node g1", PLACED],
+    ),
+    "a Python that does not start": (
+        followed(
+            changed_log(
+                LOG,
+                "gpuspawner-check starts",
+                "gpuspawner: with PYTHONHOME=/opt python3 does not start: it is unset\ngpuspawner-check starts",
+            )
+        ),
+        [PLACED, "warning job-placed: node g1", RAN],
     ),
     "variables do not arrive": (
         followed(changed_log(LOG, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
@@ -284,6 +307,25 @@ async def test_a_job_in_each_partition_tells_what_its_node_lacks(
     ]
     assert [finding.text for finding in findings if finding.severity is Severity.WARNING] == []
     assert left(cluster) == ""
+
+
+@pytest.mark.slurm
+async def test_a_tmpdir_that_cannot_be_written_is_named(
+    tmp_path: Path, cluster: PrivateSlurm, unused_tcp_port: int
+) -> None:
+    """A real job whose launcher is elsewhere, and nothing is said to be in order."""
+    more = (
+        "c.GPUProfilesSpawner.profiles = c.GPUProfilesSpawner.profiles[2:]\n"
+        "c.Spawner.environment = {'TMPDIR': '/proc'}\n"
+    )
+    findings = await submitted(tmp_path, cluster, unused_tcp_port, more)
+
+    assert [(finding.severity.value, finding.code) for finding in findings] == [
+        ("warning", "folder-full"),
+        ("ok", "job-placed"),
+    ]
+    assert findings[0].text.startswith(f"/proc {UNUSABLE}: ")
+    assert findings[1].text.startswith("the launcher found GPUs not set")
 
 
 @pytest.mark.slurm
