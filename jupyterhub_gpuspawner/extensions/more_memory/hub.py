@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.more_memory.larger import Choice, larger
 from jupyterhub_gpuspawner.hub.choose.offer import fields_set
 from jupyterhub_gpuspawner.hub.extension import HubExtension, Place, ServerPart, WithServer
-from jupyterhub_gpuspawner.hub.extensions import extensions_for
-from jupyterhub_gpuspawner.hub.spawners.offers import refuse_choices
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import as_query
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import Defaults, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import End
 from jupyterhub_gpuspawner.words import memory
@@ -53,10 +48,13 @@ def proposal(spawner: GPUProfilesSpawner, memory_mib: int | None) -> Proposal | 
     """
     options = {name: str(value) for name, value in spawner.user_options.items() if isinstance(value, (str, int, float))}
     try:
-        offered = spawner.offered()
-        resources_of = partial(_resources_of, spawner, offered, spawner.defaults())
-        wanted = resources_of(options)
-        choice = larger(wanted, memory_mib or wanted.memory or 0, choices(offered, options, resources_of))
+        offers = spawner.offers()
+
+        def resources_of(options: Mapping[str, str]) -> Resources:
+            return spawner.request_of(offers, options).resources
+
+        wanted, profiles = resources_of(options), [offer.profile for offer in offers]
+        choice = larger(wanted, memory_mib or wanted.memory or 0, choices(profiles, options, resources_of))
     except (ConfigError, RequestError):  # its profile is no longer offered, or no profile can be read
         return None
     if not (memory_mib or wanted.memory):
@@ -66,23 +64,6 @@ def proposal(spawner: GPUProfilesSpawner, memory_mib: int | None) -> Proposal | 
         return Proposal(gpus=gpus, server=spawner.name)
     amount = memory(choice.resources.memory) if choice.resources.memory else "all memory of a node"
     return Proposal(choice.name, amount, as_query(choice.options), gpus, spawner.name)
-
-
-def _resources_of(
-    spawner: GPUProfilesSpawner, offered: Sequence[Profile], defaults: Defaults, options: Mapping[str, str]
-) -> Resources:
-    """What the job of these user options requests; raises RequestError for what the user may not choose now."""
-    request = resolve(
-        offered,
-        options,
-        username=spawner.user.name,
-        groups=spawner.groups_of_user(),
-        server_name=spawner.name,
-        now=datetime.now().astimezone(),
-        defaults=defaults,
-    )
-    refuse_choices(request, extensions_for(spawner).refused_choices(spawner, request))
-    return request.resources
 
 
 def choices(

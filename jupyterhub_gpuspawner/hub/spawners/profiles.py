@@ -265,9 +265,10 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
         """Return the job request for these user options; raises RequestError or ConfigError."""
         offers = self.offers()
         refuse_what_is_for_others(self, user_options.get("profile"), offers)
-        return self._resolved(offers, user_options)
+        return self.request_of(offers, user_options)
 
-    def _resolved(self, offers: Sequence[Offered], user_options: Mapping[str, object]) -> JobRequest:
+    def request_of(self, offers: Sequence[Offered], user_options: Mapping[str, object]) -> JobRequest:
+        """Return the request of these user options if these are what is offered; raises RequestError or ConfigError."""
         request = resolve(
             [offer.profile for offer in offers],
             user_options,
@@ -318,7 +319,7 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
         shared = {name: value for name, value in values.items() if name in offer.profile.profile_options}
         for options in (shared, {}):
             with suppress(RequestError):
-                return self._resolved([offer], {"profile": offer.profile.slug, **options})
+                return self.request_of([offer], {"profile": offer.profile.slug, **options})
         return None
 
     def job_beside(

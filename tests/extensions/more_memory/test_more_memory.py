@@ -36,9 +36,9 @@ OF_MEMORY = Job("7", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
 ENDED = Server("ada", ending=Ending(Cause(Kind.MEMORY), at=1.0, job_id="7", job=OF_MEMORY))
 
 
-def spawner_with(options: dict[str, Any]) -> GPUProfilesSpawner:
+def spawner_with(options: dict[str, Any], **site: str) -> GPUProfilesSpawner:
     """A user's spawner, with the choice of the last server."""
-    spawner = spawner_of({}, *PROFILES)
+    spawner = spawner_of(site, *PROFILES)
     spawner.user_options = options
     return spawner
 
@@ -68,6 +68,13 @@ def test_a_server_that_ran_out_of_memory_is_offered_more(
     for cause in (Cause(Kind.MEMORY), start_failed("job_out_of_memory")):
         server = Server("ada", ending=Ending(cause, at=1.0, job_id="7", job=job))
         assert [part.shown for part in parts_of(spawner_with(options), server)] == proposed
+
+
+def test_no_profile_has_more_where_the_sites_command_says_how_much() -> None:
+    """batchspawner's ``batch_submit_cmd`` comes after the lines of the script, so its option counts for every job."""
+    spawner = spawner_with({"profile": "small"}, batch_submit_cmd="sudo -E -u {username} sbatch --parsable --mem=6G")
+
+    assert [part.shown for part in parts_of(spawner, ENDED)] == [Proposal()]
 
 
 @pytest.mark.parametrize(
