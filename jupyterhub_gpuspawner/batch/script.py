@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.batch.shell import (
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources, options_in_line
 from jupyterhub_gpuspawner.profiles.sections import ServerCommand
-from jupyterhub_gpuspawner.slurm.sbatch_options import counts_tasks
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -117,7 +116,8 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
     if resources.exclusive:
         yield "--exclusive"
     if resources.gres and policy == "restricted":
-        if not counts_tasks(name for line in resources.options for name, _ in options_in_line(line)):
+        # not where the site's own options count tasks, on the whole, on a node, or on a GPU
+        if not any("tasks" in name for line in resources.options for name, _ in options_in_line(line)):
             yield f"--ntasks={resources.node_count}"
         yield "--gres-flags=enforce-binding"
     yield from (_printable(line) for line in resources.options)

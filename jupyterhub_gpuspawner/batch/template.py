@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
 from jupyterhub_gpuspawner.profiles.schema import Written
 from jupyterhub_gpuspawner.profiles.sections import ServerCommand
-from jupyterhub_gpuspawner.slurm.sbatch_options import Option, counts_tasks, written_options
+from jupyterhub_gpuspawner.slurm.sbatch_options import Option, written_options
 from jupyterhub_gpuspawner.units import format_memory, format_walltime
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -273,6 +273,6 @@ def _added(
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:
         notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
-        if nodes.isdigit() and not counts_tasks(there):
+        if nodes.isdigit() and not any("tasks" in name for name in there):
             yield f"--ntasks={nodes}"
         yield "--gres-flags=enforce-binding"

@@ -7,7 +7,7 @@ also tells how each is written, whether it lacks a value, and writes it again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from itertools import takewhile
 from typing import NamedTuple
@@ -87,11 +87,6 @@ usage use-min-nodes verbose version wait
 """
 FLAGS = frozenset(_FLAGS.split())
 """Options that are complete without a value."""
-
-
-def counts_tasks(names: Iterable[str]) -> bool:
-    """Whether options with these names say how many tasks a job has, on the whole or on a node, socket, core or GPU."""
-    return any("tasks" in name for name in names)
 
 
 class Option(NamedTuple):
