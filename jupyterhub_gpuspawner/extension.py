@@ -127,18 +127,14 @@ class Extensions:
         return tuple(extension.name for extension in self.present)
 
     def only(self, names: Iterable[str]) -> Extensions:
-        """Those with these names; raises ConfigError for a name that is not there, or that needs one that is not."""
+        """Those with these names, and those that they need; raises ConfigError for a name that is not there."""
         wanted, faulty = set(names), {fault.name for fault in self.faults}
-        where = "c.GPUProfilesSpawner.extensions"
         for name in sorted(wanted - {*self.names} - faulty):
-            raise ConfigError(
-                f"there is no extension {name!r}.", where=where, hint=f"There are {', '.join(self.names) or 'none'}."
-            )
+            there = f"There are {', '.join(self.names) or 'none'}."
+            raise ConfigError(f"there is no extension {name!r}.", where="c.GPUProfilesSpawner.extensions", hint=there)
+        for extension in reversed(self.present):
+            wanted |= {*extension.needs} if extension.name in wanted else set()
         chosen = tuple(extension for extension in self.present if extension.name in wanted)
-        for extension in chosen:
-            for need in extension.needs:
-                if need not in wanted:
-                    raise ConfigError(f"{extension.name} needs {need}.", where=where, hint=f"Add {need}, too.")
         return Extensions(chosen, tuple(fault for fault in self.faults if fault.name in wanted))
 
 

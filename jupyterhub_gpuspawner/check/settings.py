@@ -111,16 +111,20 @@ def _of_unused(cls: type) -> tuple[str, str]:
     )
 
 
+ADDED = Code("extension-added", "An extension is not named, and the hub has it since another one needs it.")
 LEFT_OUT = Code("setting-left-out", "A setting is one of an extension that the hub leaves out, so it has no effect.")
 
 
 @names_no_cluster
 def check_left_out(context: Context) -> Iterator[Finding]:
-    """Look for settings of extensions that are not in `c.GPUProfilesSpawner.extensions`."""
-    config, spawner_class = context.site.config, type(context.spawner)
-    used = chosen(names_for(context.spawner)).names
+    """Look for extensions that are not in `c.GPUProfilesSpawner.extensions`: needed by others, or with settings."""
+    config, spawner_class, names = context.site.config, type(context.spawner), names_for(context.spawner)
+    used = chosen(names).names
     for extension in installed():
         if extension.name in used:
+            if names is not None and extension.name not in names:
+                needed = f"{extension.name} is not named, and the hub has it, since another extension needs it."
+                yield ADDED.warning("c.GPUProfilesSpawner.extensions", needed, f"Add {extension.name}.")
             continue
         hubs = [adds.settings for _, adds in load_each([extension], lambda left: left.hub, _unloaded, HUB)]
         owners = {cls: cls for classes in hubs for cls in classes}

@@ -99,7 +99,11 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
         names = None
         with suppress(TraitError):
             names = getattr(site_of_hub(app), "extensions", None)
-        HubExtensions(chosen(names), state)
+        extensions = chosen(names)
+        if added := [name for name in extensions.names if names is not None and name not in names]:
+            needed = "Extensions that others need are added to c.GPUProfilesSpawner.extensions: %s"
+            app.log.warning(needed, ", ".join(added))
+        HubExtensions(extensions, state)
     return state.of(HubExtensions)
 
 

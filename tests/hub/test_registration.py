@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.extension import Extension, Extensions
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
 from jupyterhub_gpuspawner.hub.site.state import set_up
@@ -26,6 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub
 from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub
 
+NEEDY = Extensions((Extension("early", "Early."), Extension("late", "Late.", needs=("early",))))
 OURS = [path for path, *_ in routes.API]
 PAGES = sorted(
     {path for path, *_ in routes.PAGES} | {path for path, handler, *_ in default_handlers if handler in routes.REPLACED}
@@ -167,6 +170,22 @@ def test_our_templates_come_after_the_admins_and_before_the_hubs(tmp_path: Path)
         "admin.html": f"{app._template_paths_default()[0]}/admin.html",
     }
     assert sorted(app.tornado_settings["template_vars"]) == ["announcement", "gpuspawner", "gpuspawner_reader"]
+
+
+def test_what_a_named_extension_needs_is_there_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new version's extension may need more than the old one's: the hub starts all the same."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.extensions.installed", lambda: NEEDY)
+    config = Config(GPUProfilesSpawner={"extensions": ["late"]})
+    app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner, db_url=f"sqlite:///{tmp_path}/hub.sqlite")
+    app.log = logging.getLogger("a hub")
+    set_up(app)
+
+    assert [extensions_of_hub(app).extensions.names for _ in range(2)] == [("early", "late")] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "Extensions that others need are added to c.GPUProfilesSpawner.extensions: early"
+    ]
 
 
 async def begun(folder: Path, extensions: Sequence[str]) -> set[str]:

@@ -131,8 +131,9 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
         None,
         allow_none=True,
         config=True,
-        help="""Names of the extensions that this hub has, of those that `gpuspawner extensions` lists; default: all
-        that are installed. With `[]` there are profiles, the form, waiting, placement, cards, logs and stopping.""",
+        help="""Names of the extensions that this hub has, of those that `gpuspawner extensions` lists; what they
+        need is added, with a warning in the log. Default: all that are installed. With `[]` there are profiles, the
+        form, waiting, placement, cards, logs and stopping.""",
     )
     local_spawner_class = Type(
         LocalProcessSpawner,
@@ -205,7 +206,7 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
     @property
     def source(self) -> ProfileSource:
         """Where the profiles come from; the folder is shared by all servers."""
-        extensions = None if self.extensions is None else frozenset(self.extensions)
+        extensions = None if self.extensions is None else frozenset(chosen(self.extensions).names)
         rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes), extensions)
         folder = self.hub_state.of(ProfileFolders)[self.profiles_dir, rights] if self.profiles_dir else None
         return ProfileSource(self._configured_profiles(), folder, self.configured_as("profiles"), extensions)

@@ -44,6 +44,15 @@ async def test_a_setting_of_an_extension_that_is_left_out_has_no_effect(tmp_path
     ]
 
 
+async def test_an_extension_that_is_not_named_is_there_where_another_one_needs_it(tmp_path: Path) -> None:
+    """An extension may come to need another with a new version, and the hub starts all the same."""
+    lines = await _lines(tmp_path, 'c.GPUProfilesSpawner.extensions = ["idle"]')
+    assert [line for line in lines if "extension-added" in line] == [
+        "warn  c.GPUProfilesSpawner.extensions: usage is not named, and the hub has it, since another extension needs "
+        "it. Add usage. [extension-added]",
+    ]
+
+
 async def test_a_wrong_value_of_an_extension_that_is_left_out_keeps_no_hub_from_starting(tmp_path: Path) -> None:
     """Neither one of servers nor one of the hub; where the hub has the extension, it does."""
     wrong = 'c.GPUSlurmSpawner.extend_prefix = "sudo"\nc.GPUSessions.keep_sessions = []\n'
