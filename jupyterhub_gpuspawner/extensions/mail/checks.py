@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.extensions.mail.message import is_address
-from jupyterhub_gpuspawner.extensions.mail.post import client_of
+from jupyterhub_gpuspawner.extensions.mail.post import client_of, in_words
 from jupyterhub_gpuspawner.extensions.mail.settings import GPUMail
 from jupyterhub_gpuspawner.words import some
 
@@ -30,7 +30,7 @@ async def check_mail(context: Context) -> AsyncIterator[Finding]:
     except (aiosmtplib.SMTPException, OSError, ValueError) as error:
         yield FAILS.warning(
             where,
-            f"{settings.server} takes no mails: {error}.",
+            f"{settings.server} takes no mails: {in_words(error)}.",
             "Look at its port, at security and at the password. Mails wait in the database until it does.",
         )
     else:

@@ -19,7 +19,7 @@ from jupyterhub.app import JupyterHub
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.mail.message import is_address, mail
+from jupyterhub_gpuspawner.extensions.mail.message import is_address, mail, one_line
 from jupyterhub_gpuspawner.extensions.mail.settings import GPUMail
 from jupyterhub_gpuspawner.extensions.mail.store import Mail, Outbox
 from jupyterhub_gpuspawner.hub.extension import Letter, WithServer
@@ -95,6 +95,8 @@ class Post:
         self.wake = asyncio.Event()
         self._told: list[Told] = []
         self._logged: set[tuple[str, NoMail]] = set()
+        self._over: set[int] = set()
+        """Ids of mails that are sent, or cannot be, and that the database still has as waiting."""
 
     @property
     def on(self) -> bool:
@@ -136,7 +138,12 @@ class Post:
             for name in over:
                 self._log_once(name, NoMail.ENOUGH, "has had all the mails of a day", "c.GPUMail.per_day")
         del self._told[: len(told)]
-        due = self.outbox.due(now)
+        due = []
+        for waiting in self.outbox.due(now):
+            if waiting.id in self._over:
+                self._done(waiting)  # while that fails nothing is sent
+            else:
+                due.append(waiting)
         addresses = await self._addresses({mail.user for mail in due})
         if mails := [(mail, self._message(mail, addresses[mail.user])) for mail in due if addresses[mail.user]]:
             await self._send(mails)
@@ -212,13 +219,19 @@ class Post:
                     except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPDataError) as error:
                         if any(400 <= code < 500 for code in _codes(error)):
                             continue  # such as of a mailbox that is full: with the next look
-                        fault = f"the server refused it: {error}"
+                        fault = f"the server refused it: {in_words(error)}"
                         self._log_once(waiting.user, NoMail.REFUSED, fault, "c.GPUMail.server")
                     else:
                         self._logged -= {(waiting.user, why) for why in NoMail if why is not NoMail.ENOUGH}
-                    self.outbox.done(waiting)
+                    self._over.add(waiting.id)
+                    self._done(waiting)
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
-            raise NotSent(f"{self.settings.server}: {error}", hint="See c.GPUMail.") from error
+            raise NotSent(f"{self.settings.server}: {in_words(error)}", hint="See c.GPUMail.") from error
+
+    def _done(self, waiting: Mail) -> None:
+        """Note that it is over. Raises SQLAlchemyError."""
+        self.outbox.done(waiting)
+        self._over.discard(waiting.id)
 
 
 async def client_of(settings: GPUMail) -> aiosmtplib.SMTP:
@@ -241,6 +254,15 @@ async def client_of(settings: GPUMail) -> aiosmtplib.SMTP:
 def _codes(error: Any) -> list[int]:
     """The SMTP codes of a refusal."""
     return [refused.code for refused in getattr(error, "recipients", [error])]
+
+
+def in_words(error: Any) -> str:
+    """What the server has answered, each answer with its code, or why it has not; one line without its full stop."""
+    answers = (
+        f"{refused.code} {refused.message}" if hasattr(refused, "code") else str(refused)
+        for refused in getattr(error, "recipients", [error])
+    )
+    return one_line("; ".join(answers)).removesuffix(".")
 
 
 def before_end(server: Server, now: float, seconds: float) -> Iterator[Letter]:

@@ -12,11 +12,13 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.extension import Extensions, installed
 from jupyterhub_gpuspawner.extensions.mail import post as mailing
-from jupyterhub_gpuspawner.extensions.mail.post import NotSent, Post, Told, Wish, before_end
+from jupyterhub_gpuspawner.extensions.mail.post import NotSent, Post, Told, Wish, before_end, in_words
 from jupyterhub_gpuspawner.extensions.mail.settings import GPUMail
 from jupyterhub_gpuspawner.extensions.mail.store import Outbox
 from jupyterhub_gpuspawner.hub.extension import HubExtension, Letter
@@ -30,7 +32,7 @@ from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
 
 smtp = pytest.importorskip("aiosmtpd.smtp", reason="`scripts/setup test` installs it")
-pytest.importorskip("aiosmtplib", reason="`scripts/setup test` installs it")
+aiosmtplib = pytest.importorskip("aiosmtplib", reason="`scripts/setup test` installs it")
 
 NOW = 1_900_000_000.0
 MAIL = Extensions(tuple(extension for extension in installed() if extension.name == "mail"))
@@ -179,6 +181,26 @@ async def test_a_restarted_hub_sends_what_the_one_before_could_not(session: Any)
     assert box.told == [("ada@example.org", "My server is ready")]
 
 
+async def test_a_database_that_takes_no_changes_sends_no_mail_twice(session: Any) -> None:
+    """The mail whose sending could not be noted is noted later, and the others wait until then."""
+    hub, box = Hub(session, "ada", "bob"), Box()
+    async with server_of(box) as server:
+        post = hub.post(server)
+        letters = [Letter(name, "x", "A subject", "A text.", until=NOW + 6000) for name in ("ada", "bob")]
+        post.outbox.add(letters, now=NOW, per_day=5)
+        session.execute(text("PRAGMA query_only = ON"))
+        for look in range(3):
+            with pytest.raises(OperationalError):
+                await post.run_once(NOW + 60 * look)
+        during = list(box.told)
+        session.execute(text("PRAGMA query_only = OFF"))
+        await post.run_once(NOW + 600)
+        await post.run_once(NOW + 660)
+
+    assert during == [("ada@example.org", "A subject")]
+    assert box.told == [*during, ("bob@example.org", "A subject")]
+
+
 async def test_a_mail_that_comes_too_late_is_not_sent(session: Any) -> None:
     """That a server is ready is of no use the next day."""
     hub, box = Hub(session, "ada"), Box()
@@ -223,6 +245,26 @@ async def test_a_refused_mail_keeps_no_other_one_back(session: Any, answer: str,
         await post.run_once(NOW)
     assert box.told == [("bob@example.org", "My server is ready")]
     assert [mail.user for mail in post.outbox.due(NOW)] == ["ada"] * kept
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (aiosmtplib.SMTPHeloError(554, "No mails here.\nNot\x1b from you."), "554 No mails here. Not from you"),
+        (aiosmtplib.SMTPNotSupported("STARTTLS is not supported."), "STARTTLS is not supported"),
+        (
+            aiosmtplib.SMTPRecipientsRefused(
+                [aiosmtplib.SMTPRecipientRefused(550, f"No {name} here", name) for name in ("ada", "bob")]
+            ),
+            "550 No ada here; 550 No bob here",
+        ),
+        (ConnectionRefusedError(111, "Connection refused"), "[Errno 111] Connection refused"),
+    ],
+    ids=["an answer", "none", "of two recipients", "no server"],
+)
+def test_what_a_server_answers_is_one_line(error: Exception, words: str) -> None:
+    """As it was written, with its code."""
+    assert in_words(error) == words
 
 
 async def test_a_name_of_a_server_cannot_add_a_header_or_a_recipient(session: Any) -> None:
