@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.words import CONTACT
+from jupyterhub_gpuspawner.placement.topology import as_line
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import Ended
 
@@ -72,10 +74,8 @@ def start_error(ending: Ending, status_code: int = 503, *, contact: str = CONTAC
     """
     shown = words_of(ending, contact=contact)
     message = " ".join(filter(None, (shown.sentence, shown.advice, f"Log file: {ending.log}" if ending.log else "")))
-    html = f"<p>{escape(message)}</p>"
-    if ending.lines:
-        html += f'<pre class="text-start">{escape(ending.lines)}</pre>'
-    fault = ending.cause.fault
+    log = f'<pre class="text-start">{escape(ending.lines)}</pre>' if ending.lines else ""
+    html, fault = f"<p>{escape(message)}</p>{log}", ending.cause.fault
     failure = spawn_exception(message, reason=fault, status_code=status_code, html=html, detail=ending.lines)
     vars(failure)["gpuspawner_ending"] = ending
     return failure
@@ -133,12 +133,13 @@ def _refused(refusal: web.HTTPError, *, contact: str) -> web.HTTPError:
     With status 507 (Insufficient Storage) it says that the user's home folder is full.
     """
     message = refusal.log_message or ""
-    # without arguments, tornado doubles each % of the message
-    message = message % refusal.args if refusal.args else message.replace("%%", "%")
+    with suppress(TypeError, ValueError):  # a % of the message is no place for an argument
+        message %= refusal.args  # without arguments, tornado doubles each %
     full = refusal.status_code == HTTPStatus.INSUFFICIENT_STORAGE
     if not message and not full:
         return refusal
-    ending = Ending(start_failed("home_full" if full else "hook_refused"), at=time.time(), quoted=Words(message))
+    fault, quoted = "home_full" if full else "hook_refused", Words(as_line(message).strip())
+    ending = Ending(start_failed(fault), at=time.time(), quoted=quoted)
     # from 500 on JupyterHub counts a failure, and exits after consecutive_failure_limit
     return start_error(ending, HTTPStatus.FORBIDDEN if full else refusal.status_code, contact=contact)
 

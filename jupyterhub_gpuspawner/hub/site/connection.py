@@ -65,9 +65,8 @@ class SharedView(Generic[Answer]):
         self._log = log or get_logger()
         self._asked_at = 0.0
         self._answered_at = 0.0
-        self._changes, self._rest = 0, 0.0
-        self._changes_seen = 0
-        """Those before the last answer's question."""
+        self._changes, self._changes_seen, self._rest = 0, 0, 0.0
+        """All, and those before the last answer's question; and what :meth:`outdate` was last called with."""
         self._failures = 0
         self._asking: asyncio.Task[None] | None = None
 
@@ -102,8 +101,7 @@ class SharedView(Generic[Answer]):
 
     def _fresh(self, max_age: float) -> bool:
         age = self._clock() - self._answered_at
-        unchanged = self._changes_seen == self._changes or age < self._rest
-        return self.latest is not None and age <= max_age and unchanged
+        return self.latest is not None and age <= max_age and (self._changes_seen == self._changes or age < self._rest)
 
     def _due(self, max_age: float) -> bool:
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) if self._failures else 0.0

@@ -179,6 +179,7 @@ async def test_a_hook_that_refuses_speaks_for_itself() -> None:
     [
         ("Your home folder is full: 50 of 50 GB.", "Your home folder is full: 50 of 50 GB."),
         (None, "Your home folder is full."),
+        (" \n", "Your home folder is full."),
     ],
 )
 async def test_a_hook_says_that_the_home_is_full_by_its_status(message: str | None, sentence: str) -> None:
@@ -194,6 +195,30 @@ async def test_a_hook_says_that_the_home_is_full_by_its_status(message: str | No
     assert (ending.cause, ending.repair) == (start_failed("home_full"), Repair.YOU)
     assert words_of(ending).sentence == sentence
     assert vars(failure)["status_code"] == 403
+
+
+@pytest.mark.parametrize(
+    ("refusal", "sentence"),
+    [
+        (web.HTTPError(403, "Your folders:\n/a\r\n/b\x1b[2J"), "Your folders: /a  /b [2J"),
+        (web.HTTPError(403, "No room for \udcff."), "No room for  ."),
+        (web.HTTPError(403, "100% of %s are used", "/home"), "100% of %s are used"),
+        (web.HTTPError(403, "%s of %s", "1"), "%s of %s"),
+        (web.HTTPError(403, "%s of %s%%", 1, 2), "1 of 2%"),
+    ],
+)
+async def test_whatever_a_refusal_has_in_its_message_is_one_line_that_a_page_can_show(
+    refusal: web.HTTPError, sentence: str
+) -> None:
+    """And stays the hook's refusal: a name of a file may hold anything."""
+
+    def refuse_so(*_: Any) -> None:
+        raise refusal
+
+    failure, spawner = await failure_of("pre_spawn_hook", refuse_so)
+
+    assert spawner.ended.last is not None
+    assert (words_of(spawner.ended.last), vars(failure)["status_code"]) == (Words(sentence), 403)
 
 
 @pytest.mark.parametrize("hook", ["pre_spawn_hook", "auth_state_hook", "apply_user_options"])
