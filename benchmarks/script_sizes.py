@@ -17,7 +17,7 @@ from pathlib import Path
 
 HTMX = "4.0.1"
 PACKAGE = Path(__file__).parent.parent / "jupyterhub_gpuspawner"
-EXCHANGING = ("home.js", "cluster.js", "course.js", "instead.js")
+EXCHANGING = ("home.js", "live.js", "stream.js", "cluster.js", "course.js", "instead.js")
 """The scripts whose work HTMX does in part: they fetch HTML and put it into the page."""
 HEAD = """# What the scripts of the pages weigh
 

@@ -6,6 +6,12 @@ declare module "*/choose.js" {
 declare module "*/hub.js" {
   export * from "core/hub.js";
 }
+declare module "*/home.js" {
+  export * from "core/home.js";
+}
+declare module "*/live_pages/stream.js" {
+  export * from "live_pages/stream.js";
+}
 declare module "*/times.js" {
   export * from "core/times.js";
 }

@@ -316,10 +316,9 @@ class HubExtensions:
         """The stylesheets of what they show on cards, as ``EXTENSION/FILE``."""
         return tuple(f"{part.extension.name}/card.css" for part in self.parts if (part.static / "card.css").is_file())
 
-    @cached_property
-    def form_parts(self) -> list[str]:
-        """The templates that they add to the form's page: ``NAME_form.html`` in the folder of each."""
-        names = ((part, f"{part.extension.name}_form.html") for part in self.parts)
+    def page_parts(self, page: str) -> list[str]:
+        """The templates that they add to a page (``form``, ``home``): ``NAME_PAGE.html`` in the folder of each."""
+        names = ((part, f"{part.extension.name}_{page}.html") for part in self.parts)
         return [name for part, name in names if (part.templates / name).is_file()]
 
     def configured(self, app: JupyterHub) -> None:

@@ -131,9 +131,9 @@ class PageTools:
         """The stylesheets of the parts of cards, for :meth:`static`."""
         return self._extensions.card_styles
 
-    def form_parts(self) -> list[str]:
-        """The templates that extensions add to the form's page: ``NAME_form.html``."""
-        return self._extensions.form_parts
+    def parts_of(self, page: str) -> list[str]:
+        """The templates that extensions add to a page (``form``, ``home``): ``NAME_PAGE.html``."""
+        return self._extensions.page_parts(page)
 
     def static(self, base_url: str, name: str) -> str:
         """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.

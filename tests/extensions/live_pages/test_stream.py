@@ -23,7 +23,7 @@ def test_a_page_is_told_what_differs_from_what_it_shows(light_hub: HubProcess) -
         event = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
     light_hub.end("cara")
 
-    shown = page.select_one("#gpuspawner-servers")
+    shown = page.select_one("#gpuspawner-stream")
     card = page.select_one("#gpuspawner-cards > section")
     assert shown is not None
     assert card is not None

@@ -2,9 +2,8 @@
 
 import { all, closeOnEscape, copyOnClick, first, one, write } from "../elements.js";
 import { keepUpToDate } from "../hub.js";
+import { stream } from "../live_pages/stream.js";
 import { secondsUntil, showTimes, timeLeft } from "../times.js";
-
-const PATIENCE = 10_000;
 
 /**
  * What the hub tells of a course: its head, and seats that have changed, as HTML.
@@ -39,9 +38,6 @@ function course(page) {
   const say = page.dataset;
   let version = say.version ?? "";
   let shownHead = "";
-  /** @type {EventSource | null} */
-  let stream = null;
-  let silence = 0;
 
   function tick() {
     for (const left of all(page, "[data-ends]")) {
@@ -109,34 +105,12 @@ function course(page) {
     }
   }
 
-  // the hub ends a stream now and then, and the browser opens another one: that is no news
-  function lost() {
-    clearTimeout(silence);
-    silence = setTimeout(() => {
-      away.hidden = stream?.readyState === EventSource.OPEN;
-    }, PATIENCE);
+  /** @param {boolean} is */
+  function showAway(is) {
+    away.hidden = !is;
   }
 
-  function listen() {
-    if (stream && stream.readyState !== EventSource.CLOSED) return;
-    stream = new EventSource(`${say.stream}?version=${version}`);
-    stream.addEventListener("open", () => {
-      clearTimeout(silence);
-      away.hidden = true;
-    });
-    stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
-    for (const said of ["away", "back"])
-      stream.addEventListener(said, () => {
-        away.hidden = said === "back";
-      });
-    stream.addEventListener("elsewhere", close); // too many tabs: this one looks again in half a minute
-    stream.addEventListener("error", lost);
-  }
-
-  function close() {
-    clearTimeout(silence);
-    stream?.close();
-  }
+  const listen = stream(() => `${say.stream}?version=${version}`, { show, away: showAway, lost: () => showAway(true) });
 
   /** @param {ParentNode} seat */
   const boxOf = (seat) => one(seat, "input", HTMLInputElement);
@@ -204,8 +178,6 @@ function course(page) {
   setInterval(tick, 5_000);
   listen();
   keepUpToDate(listen);
-  document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && close());
-  addEventListener("pagehide", close);
 }
 
 function copyLink() {

@@ -1,15 +1,14 @@
 // The cards of a user's servers and the messages to them, kept up to date.
 
 import { all, first, one, write } from "./elements.js";
-import { keepUpToDate, page, showAway } from "./hub.js";
+import { keepUpToDate, page } from "./hub.js";
 import { secondsUntil, showTimes, timeLeft } from "./times.js";
 
 /**
- * What the hub sends: the servers' names in order, their cards where they have changed, and the messages.
- * @typedef {{version: string, order: string[], cards: Record<string, string | HTMLElement>, messages: string | undefined}} Home
+ * What is new: the servers' names in order, their cards where they have changed, and the messages.
+ * @typedef {{order: string[], cards: Record<string, string | HTMLElement>, messages: string | undefined}} Home
  */
 
-const PATIENCE = 10_000;
 const CHANGING = ["waiting", "starting", "stopping"];
 
 /** @param {string} html */
@@ -98,11 +97,8 @@ function servers(place) {
       ?.focus();
   }
 
-  let version = say.version ?? "";
-
   /** @param {Home} home */
   function show(home) {
-    version = home.version;
     showMessages(home.messages);
     const known = new Map(all(cards, ":scope > *").map((card) => [card.dataset.serverName ?? "", card]));
     /** @type {string[]} */
@@ -127,74 +123,33 @@ function servers(place) {
     if (told.length) news.textContent = told.join(" ");
   }
 
-  /** @type {EventSource | null} */
-  let stream = null;
-  let silence = 0;
-  let broken = false;
-  let elsewhere = false;
-
-  function listen() {
-    if (!say.stream || (stream && stream.readyState !== EventSource.CLOSED)) return;
-    stream = new EventSource(`${say.stream}?version=${version}`);
-    stream.addEventListener("open", () => {
-      clearTimeout(silence);
-      broken = false;
-      showAway("");
-    });
-    stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
-    stream.addEventListener("away", () => showAway("away"));
-    stream.addEventListener("back", () => showAway(""));
-    stream.addEventListener("elsewhere", () => {
-      elsewhere = true; // too many tabs: this one looks now and then
-      close();
-    });
-    stream.addEventListener("error", lost);
-  }
-
-  // the hub ends a stream now and then, and the browser opens another one: that is no news
-  function lost() {
-    clearTimeout(silence);
-    silence = setTimeout(() => {
-      if (stream?.readyState === EventSource.OPEN) return;
-      broken = true;
-      look();
-    }, PATIENCE);
-  }
-
-  function close() {
-    clearTimeout(silence);
-    stream?.close();
-  }
-
-  // where there is no stream: the whole page, seldom
+  /** The whole page; returns it, or null where the hub does not answer. */
   async function look() {
-    if (broken || elsewhere || !say.stream) {
-      const fresh = await page();
-      const place = fresh && first(fresh, "#gpuspawner-servers");
-      if (fresh && place) {
-        /** @type {[string, HTMLElement][]} */
-        const whole = all(place, "#gpuspawner-cards > *").map((card) => [card.dataset.serverName ?? "", card]);
-        show({
-          version: place.dataset.version ?? "",
-          order: whole.map(([name]) => name),
-          cards: Object.fromEntries(whole),
-          messages: first(fresh, "#gpuspawner-messages")?.innerHTML,
-        });
-      }
+    const fresh = await page();
+    const place = fresh && first(fresh, "#gpuspawner-servers");
+    if (fresh && place) {
+      /** @type {[string, HTMLElement][]} */
+      const whole = all(place, "#gpuspawner-cards > *").map((card) => [card.dataset.serverName ?? "", card]);
+      show({
+        order: whole.map(([name]) => name),
+        cards: Object.fromEntries(whole),
+        messages: first(fresh, "#gpuspawner-messages")?.innerHTML,
+      });
     }
-    if (!elsewhere) listen();
+    return place && fresh;
   }
 
-  const changing = () =>
-    !say.stream && all(cards, ":scope > *").some((card) => CHANGING.includes(card.dataset.state ?? ""));
-
-  listen();
-  keepUpToDate(look, changing);
-  document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && close());
-  addEventListener("pagehide", close);
+  /** For the script of an extension, which shows what it is told; with `live` it decides when to look, too. */
+  const home = { show, look, live: false };
+  const changing = () => all(cards, ":scope > *").some((card) => CHANGING.includes(card.dataset.state ?? ""));
+  keepUpToDate(
+    () => home.live || look(),
+    () => !home.live && changing(),
+  );
   tick(false);
   setInterval(() => tick(true), 5_000);
+  return home;
 }
 
-const serversPlace = first(document, "#gpuspawner-servers");
-if (serversPlace) servers(serversPlace);
+const place = first(document, "#gpuspawner-servers");
+export const home = place && servers(place);
