@@ -106,6 +106,24 @@ def test_components_fit_a_phone(open_page: OpenPage) -> None:
     assert width_left_over(page) == 0
 
 
+def test_words_of_several_lines_do_not_touch_the_edge_of_their_button(open_page: OpenPage) -> None:
+    """A button may be named after a profile, whose name is as long as the site likes."""
+    page = open_page()
+    show_specimens(page)
+    least: float = page.evaluate(
+        """() => Math.min(...[...document.querySelectorAll(".btn")].map((button) => {
+          button.textContent = "A profile of a long name ".repeat(4);
+          button.style.inlineSize = "8rem";
+          const words = document.createRange();
+          words.selectNodeContents(button);
+          const [edge, inner] = [button, words].map((shown) => shown.getBoundingClientRect());
+          return Math.min(inner.top - edge.top, edge.bottom - inner.bottom);
+        }))"""
+    )
+
+    assert 4 <= least < 20
+
+
 def test_a_state_keeps_its_mark_in_forced_colours(open_page: OpenPage) -> None:
     """Each mark is painted in the colour of its word, which the system gives."""
     page = open_page()
