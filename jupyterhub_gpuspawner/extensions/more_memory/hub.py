@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.more_memory.larger import Choice, larger
 from jupyterhub_gpuspawner.hub.choose.offer import fields_set
 from jupyterhub_gpuspawner.hub.extension import HubExtension, Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import as_query
@@ -23,6 +24,9 @@ from jupyterhub_gpuspawner.words import memory
 
 FRESH_SECONDS = 3600.0
 """For how long the answer for a running server holds; profiles seldom change, and JupyterLab asks each minute."""
+ENDED_SECONDS = 300.0
+"""The same for one that has ended: pages of courses read all servers every other second, and each profile's every
+choice takes its time."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ class MoreMemory(WithServer):
     proposal: Proposal | None = None
     _current_until = 0.0
     """In seconds of the monotonic clock."""
+    _after: tuple[Ending, float, Proposal | None] | None = None
+    """Of which ending, until when it holds, and what may be chosen then."""
 
     async def refresh(self, patience: float) -> None:  # noqa: ARG002 - nothing is waited for
         """Look it up, where that was long ago."""
@@ -104,6 +110,13 @@ class MoreMemory(WithServer):
         if profiles is not None and time.monotonic() >= self._current_until:
             self._current_until = time.monotonic() + FRESH_SECONDS
             self.proposal = proposal(profiles, None)
+
+    def after(self, profiles: GPUProfilesSpawner, ending: Ending) -> Proposal | None:
+        """What may be chosen after this ending, whose job ran out of memory; None where that is not known."""
+        if self._after is None or self._after[0] != ending or time.monotonic() >= self._after[1]:
+            memory_mib = ending.job.memory_mib if ending.job is not None else None
+            self._after = ending, time.monotonic() + ENDED_SECONDS, proposal(profiles, memory_mib)
+        return self._after[2]
 
     def forget(self) -> None:
         """The server has ended."""
@@ -113,13 +126,14 @@ class MoreMemory(WithServer):
 def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:
     """Of a server that runs what JupyterLab says in its warning; of one that ran out of memory what to choose."""
     profiles, ending = with_profiles(spawner), server.ending
+    with_server = kept_with(spawner, MoreMemory)
     if server.state is ServerState.RUNNING:
-        with_server = kept_with(spawner, MoreMemory)
         shown = with_server.proposal if with_server is not None else None
         if shown is not None and shown.name:
             yield ServerPart("more_memory", document={"more_memory": f"{shown.name} can have more: {shown.memory}."})
     elif profiles is not None and not server.active and ending is not None and ending.job is not None:
-        shown = proposal(profiles, ending.job.memory_mib) if ending.job.end is End.OUT_OF_MEMORY else None
+        of_memory = ending.job.end is End.OUT_OF_MEMORY
+        shown = (with_server or MoreMemory(profiles)).after(profiles, ending) if of_memory else None
         if shown is not None:
             yield ServerPart("more_memory", Place.AFTER, "more_memory_card.html", shown, version=repr(shown))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +92,28 @@ def test_no_profile_has_more_where_the_sites_command_says_how_much() -> None:
 def test_nothing_is_proposed_to_others(server: Server) -> None:
     """Their memory was enough."""
     assert list(parts_of(spawner_with({"profile": "small"}), server)) == []
+
+
+def test_many_looks_at_a_server_that_ended_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes through every choice; another ending and a profile that was deleted meanwhile are noticed."""
+    spawner, now, questions = spawner_with({"profile": "small"}), 1000.0, list[int | None]()
+    with_server, propose = MoreMemory(spawner), hub.proposal
+
+    def ask(profiles: GPUProfilesSpawner, memory_mib: int | None) -> Proposal | None:
+        questions.append(memory_mib)
+        return propose(profiles, memory_mib)
+
+    monkeypatch.setattr(hub, "kept_with", lambda _spawner, _kind: with_server)
+    monkeypatch.setattr(hub, "proposal", ask)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    again = replace(ENDED, ending=Ending(Cause(Kind.MEMORY), at=2.0, job=replace(OF_MEMORY, memory_mib=8192)))
+    shown = [part.shown for server in (ENDED, ENDED, again, again) for part in parts_of(spawner, server)]
+    spawner.profiles = PROFILES[:1]
+    now += hub.ENDED_SECONDS
+    shown += [part.shown for part in parts_of(spawner, again)]
+
+    more = replace(MORE, query="opt-profile=sizes&opt-memory=32g")
+    assert (questions, shown) == ([None, 8192, 8192], [SIZES, SIZES, more, more, Proposal()])
 
 
 async def test_jupyterlab_names_what_has_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
