@@ -97,7 +97,7 @@ class EventStream(BaseHandler):
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
         began = sent_at = time.monotonic()
-        known = True
+        away = False
         with state_of(self.settings).of(streams).one(reader) as over, suppress(StreamClosedError):
             await self._send(": \n\n")
             async with aclosing(events):
@@ -108,9 +108,9 @@ class EventStream(BaseHandler):
                         return
                     if self._finished or now - began > STREAM_SECONDS:
                         return
-                    if known != (event is not None):
-                        known = event is not None
-                        await self._send(f"event: {'back' if known else 'away'}\ndata: {{}}\n\n")
+                    if away != (event is None):
+                        away = event is None
+                        await self._send(f"event: {'away' if away else 'back'}\ndata: {{}}\n\n")
                     if event or now - sent_at > KEEPALIVE_SECONDS:
                         await self._send(f"data: {event}\n\n" if event else ": \n\n")
                         sent_at = now

@@ -34,14 +34,14 @@ class Gets:
     @property
     def parts(self) -> tuple[str, ...]:
         """Such as ``("4 cores", "8 GiB memory", "1 h")``; of several nodes, what it gets on each."""
-        each = words.PER_NODE if self.nodes else ""
-        memory = self.memory and f"{self.memory}{'' if self.memory == words.ALL_MEMORY else f' memory{each}'}"
-        on_a_node = (f"{part}{each}" for part in (*self.gpus, self.cpus) if part)
+        per_node = words.PER_NODE if self.nodes else ""
+        memory = self.memory and f"{self.memory}{'' if self.memory == words.ALL_MEMORY else f' memory{per_node}'}"
+        on_a_node = (f"{part}{per_node}" for part in (*self.gpus, self.cpus) if part)
         return tuple(part for part in (self.nodes, *on_a_node, memory, self.time, self.risk) if part)
 
 
 COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
-"""The fields of ``slurm`` that are told."""
+"""The fields of ``slurm`` of which the form speaks."""
 
 
 def what_a_job_gets(resources: Resources, hardware: Hardware) -> Gets:
@@ -67,17 +67,17 @@ def resources_in_words(
     counted = {name: values(name) for name in COUNTED}
     if resources is None:
         return _gets(counted, Hardware())
-    places: dict[str, Any] = {
+    nodes: dict[str, Any] = {
         "partition": ",".join(values("partition")) or None,
         "gpu_type": counted["gpu_type"][0] if len(counted["gpu_type"]) == 1 else None,
     }
     cpus, memory, gpus = set[int](), set[int](), dict[str, tuple[int, ...]]()
     for end in (min, max):  # Slurm gives no less to a job that requests more
         requested = {name: end(counted[name]) for name in _AMOUNTS if counted[name]}
-        given = hardware(resources.model_copy(update=requested | places))
-        cpus.update(given.cpus or filter(None, [requested.get("cpus")]))
-        memory.update(given.memory or filter(None, [requested.get("memory")]))
-        gpus.update({kind: (*gpus.get(kind, ()), *numbers) for kind, numbers in given.gpus.items()})
+        job = hardware(resources.model_copy(update=requested | nodes))
+        cpus.update(job.cpus or filter(None, [requested.get("cpus")]))
+        memory.update(job.memory or filter(None, [requested.get("memory")]))
+        gpus.update({kind: (*gpus.get(kind, ()), *numbers) for kind, numbers in job.gpus.items()})
     return _gets(counted, replace(hardware(resources), cpus=tuple(cpus), memory=tuple(memory), gpus=gpus))
 
 
@@ -117,8 +117,8 @@ def _values(profile: Profile, name: str) -> list[Any]:
             values = [getattr(option.range.override(end).slurm, name) for end in (option.range.min, option.range.max)]
         chosen_values = [getattr(choice.slurm, name) for choice in option.choices.values()]
         if any(value is not None for value in chosen_values):
-            kept = values if None in chosen_values else []
-            values = list(dict.fromkeys((*chosen_values, *kept)))
+            unchanged = values if None in chosen_values else []
+            values = list(dict.fromkeys((*chosen_values, *unchanged)))
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
