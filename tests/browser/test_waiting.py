@@ -85,6 +85,14 @@ def look(page: Page, hub: HubProcess, user: str, server: str = "") -> None:
     page.goto(f"{hub.url}/hub/spawn-pending/{user}/{server}".rstrip("/"))
 
 
+def wait_in_line(page: Page, hub: HubProcess, user: str) -> None:
+    """Start a server on the K80 node, which is taken, and open its page."""
+    start(hub, user, "k80-node")
+    sign_in(page, hub, user)
+    look(page, hub, user)
+    expect(page.locator("h1")).to_contain_text(WAITS)
+
+
 def fact(page: Page, name: str) -> Locator:
     """A line of the waiting page."""
     return page.locator(f'[data-fact="{name}"]')
@@ -181,11 +189,8 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     """Reason, advice, position and estimate; the stages with their times; wide and on a phone, light and dark."""
     for _ in range(3):
         fill()
-    start(hub, "ada", "k80-node")
     page = open_page()
-    sign_in(page, hub, "ada")
-    look(page, hub, "ada")
-    expect(page.locator("h1")).to_contain_text(WAITS)
+    wait_in_line(page, hub, "ada")
     expect(fact(page, "place")).to_have_text("1 person ahead of you", timeout=LONG)
     expect(fact(page, "when")).to_have_text(re.compile(r"^Expected start: within .+ min$"), timeout=LONG)
     expect(page.locator("#gpuspawner-notes")).to_have_text(
@@ -241,9 +246,7 @@ def test_a_click_on_leave_asks_after_two_minutes_and_a_page_that_is_signed_out_s
 ) -> None:
     """Nobody gives up a long wait by a slip; the place is kept through both."""
     blocker = fill()
-    start(hub, "ola", "k80-node")
-    sign_in(page, hub, "ola")
-    look(page, hub, "ola")
+    wait_in_line(page, hub, "ola")
     expect(page.locator('[aria-current="step"]')).to_contain_text("In line", timeout=LONG)
     with page.expect_response("**/hub/api/user") as signed_in:
         page.evaluate(RETURN)
@@ -274,11 +277,8 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
 ) -> None:
     """Message, stages and advice are in the HTML; the page refreshes until the server is ready."""
     blocker = fill()
-    start(hub, "eva", "k80-node")
     page = open_page(javascript=False)
-    sign_in(page, hub, "eva")
-    look(page, hub, "eva")
-    expect(page.locator("h1")).to_contain_text(WAITS)
+    wait_in_line(page, hub, "eva")
     expect(page.locator("#gpuspawner-pending")).to_contain_text("the server starts without you")
     expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In line")
@@ -412,10 +412,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
 ) -> None:
     """The last known state stays on the page until Slurm responds again."""
     fill()
-    start(hub, "sil", "k80-node")
-    sign_in(page, hub, "sil")
-    look(page, hub, "sil")
-    expect(page.locator("h1")).to_contain_text(WAITS)
+    wait_in_line(page, hub, "sil")
     with hanging(slurm_cluster):
         sentence = re.compile(
             r"Slurm is not responding at the moment\. This is as of .*\d\d.*\. Your server is not affected\."
@@ -444,10 +441,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     """Permission is requested only on a click; the choice survives a reload."""
     page.add_init_script(NOTICES)
     blocker = fill()
-    start(hub, "nia", "k80-node")
-    sign_in(page, hub, "nia")
-    look(page, hub, "nia")
-    expect(page.locator("h1")).to_contain_text(WAITS)
+    wait_in_line(page, hub, "nia")
     permission_request = page.evaluate("localStorage.getItem('asked')")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_text("You will be notified when it is ready")
@@ -467,10 +461,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     """JupyterHub's progress reports it as ready for a second, but no server responds."""
     page.add_init_script(NOTICES)
     fill()
-    start(hub, "noa", "k80-node")
-    sign_in(page, hub, "noa")
-    look(page, hub, "noa")
-    expect(page.locator("h1")).to_contain_text(WAITS)
+    wait_in_line(page, hub, "noa")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")

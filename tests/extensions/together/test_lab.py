@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -67,12 +68,14 @@ LAB_SETTINGS = {
 """What is saved is saved by the companion."""
 
 
-def write_lab_settings(home: Path) -> None:
-    """Write a user's settings of JupyterLab."""
+def start_lab(page: Page, hub: HubProcess, user: str, profile: str) -> dict[str, Any]:
+    """Sign in as a user with these settings of JupyterLab, and start a server; return its placement."""
     for name, values in LAB_SETTINGS.items():
-        file = home / ".jupyter/lab/user-settings/@jupyterlab" / f"{name}.jupyterlab-settings"
+        file = hub.folder / "homes" / user / ".jupyter/lab/user-settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps(values))
+    sign_in(page, hub, user)
+    return hub.spawn(user, {"profile": profile})
 
 
 @contextmanager
@@ -109,10 +112,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     """
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    home = hub.folder / "homes" / "ada"
-    write_lab_settings(home)
-    sign_in(page, hub, "ada")
-    placement = hub.spawn("ada", {"profile": "short"})
+    placement = start_lab(page, hub, "ada", "short")
     job = str(placement["job_id"])
     page.goto(f"{hub.url}/user/ada/lab")
     status = page.locator(".gpuspawner-status")
@@ -124,7 +124,8 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         notice = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="This server ends in")
         expect(notice.first).to_be_visible(timeout=120_000)
         expect(notice.first).to_contain_text("Open documents are saved now.")
-        (notebook,) = home.glob("[!.]*.ipynb")  # beside it there may be a file that is just being written
+        # beside it there may be a file that is just being written
+        (notebook,) = (hub.folder / "homes" / "ada").glob("[!.]*.ipynb")
         wait_until(lambda: CELL in sources(notebook))
         expect(status).to_have_text(
             re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 24 GB · memory [\d.]+ of 1 GiB$"), timeout=PATIENCE
@@ -167,9 +168,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
 @pytest.mark.timeout(300)
 def test_memory_that_runs_low_is_told(hub: HubProcess, page: Page) -> None:
     """A kernel takes nine tenths of the job's memory: a warning says what to do, and goes when it has ended."""
-    write_lab_settings(hub.folder / "homes" / "cem")
-    sign_in(page, hub, "cem")
-    hub.spawn("cem", {"profile": "cpu"})
+    start_lab(page, hub, "cem", "cpu")
     page.goto(f"{hub.url}/user/cem/lab")
     expect(page.locator(".gpuspawner-status")).to_contain_text("of 1 GiB", timeout=120_000)
     assert run_in_notebook(page, "text = b'x' * (900 << 20); print(len(text))") == str(900 << 20)
@@ -185,9 +184,7 @@ def test_memory_that_runs_low_is_told(hub: HubProcess, page: Page) -> None:
 @pytest.mark.timeout(360)
 def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, page: Page) -> None:
     """Both say when the server will be stopped; *Keep* in JupyterLab moves that."""
-    write_lab_settings(hub.folder / "homes" / "ben")
-    sign_in(page, hub, "ben")
-    hub.spawn("ben", {"profile": "idle"})
+    start_lab(page, hub, "ben", "idle")
     page.goto(f"{hub.url}/hub/home")
     notice = page.locator(".gpuspawner-idle")
     # the page asks every 30 s, and on a busy machine the samples are late
