@@ -73,7 +73,7 @@ def render(
         before_sites_lines() if environment.setup or before or epilogue else "",
         own_log(log_path, log_folder) if log_folder else "",
         _section("The profile's environment", setup),
-        srun_cpus(),
+        srun_cpus(one_task=bool(_one_task(request.resources, plan.policy))),
         _section("Before the server: the site's own lines", before and f"gpuspawner_fault=prologue\n{before}"),
         unpack(launcher, plan, at_exit=AT_EXIT),
         find_python(server.python_beside, now=True),
@@ -116,11 +116,14 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
     if resources.exclusive:
         yield "--exclusive"
     if resources.gres and policy == "restricted":
-        # not where the site's own options count tasks, on the whole, on a node, or on a GPU
-        if not any("tasks" in name for line in resources.options for name, _ in options_in_line(line)):
-            yield f"--ntasks={resources.node_count}"
-        yield "--gres-flags=enforce-binding"
+        yield from (*_one_task(resources, policy), "--gres-flags=enforce-binding")
     yield from (_printable(line) for line in resources.options)
+
+
+def _one_task(resources: Resources, policy: str) -> tuple[str, ...]:
+    """One on each node; not where the site's own options count tasks: on the whole, on a node, or on a GPU."""
+    counted = any("tasks" in name for line in resources.options for name, _ in options_in_line(line))
+    return (f"--ntasks={resources.node_count}",) if resources.gres and policy == "restricted" and not counted else ()
 
 
 def _devices(resources: Resources, gpus_option: str) -> dict[str, str | None]:

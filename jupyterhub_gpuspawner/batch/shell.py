@@ -32,6 +32,9 @@ _SPECIAL = re.compile(r"[^A-Za-z0-9_@%+=:,./-]")
 _SRUN = """\
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"""
+_ONE_TASK = """
+# The task is for Slurm's choice of cores: programs take these for srun's, and wait for tasks that nobody starts
+unset SLURM_NTASKS SLURM_NPROCS"""
 
 
 @cache
@@ -157,9 +160,9 @@ def prologue_lines(prologue: str) -> str:
     return f"set -euo pipefail\n{prologue.strip()}\nset +euo pipefail" if prologue.strip() else ""
 
 
-def srun_cpus() -> str:
-    """Lines that let a job step use all CPUs of its job."""
-    return _SRUN
+def srun_cpus(*, one_task: bool = False) -> str:
+    """Lines that let a job step use all CPUs of its job; ``one_task``: the hub has asked for one on each node."""
+    return _SRUN + _ONE_TASK * one_task
 
 
 def call(command: Sequence[str], *, in_quotes: bool = False) -> str:

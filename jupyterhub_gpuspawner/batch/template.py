@@ -137,12 +137,13 @@ def render_template(
     at = 1 if head and head[0].startswith("#!") else 0
     if job_name and "job-name" not in there:
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
-    head[at:at] = [f"#SBATCH {option}" for option in _added(there, variables, plan.policy, tag, notes)]
+    added = [*_added(there, variables, plan.policy, tag, notes)]
+    head[at:at] = [f"#SBATCH {option}" for option in added]
     block = [
         report_failure(),
         before_sites_lines(),
         unpack(launcher, plan, at_exit=AT_EXIT),
-        srun_cpus(),
+        srun_cpus(one_task=any(option.startswith("--ntasks=") for option in added)),
         *(setup_lines(environment) if environment is not None else ()),
         find_python(command.python_beside, now=False),
         *before_server,

@@ -177,6 +177,10 @@ def test_gpus_may_be_asked_for_the_job_as_a_whole(slurm: dict[str, object], opti
     assert [line for line in _directives(script) if line.startswith(("--gpus", "--gres"))] == options
 
 
+UNSET = "unset SLURM_NTASKS SLURM_NPROCS"
+"""Lightning and others take the number of the job's tasks for that of processes that srun has started."""
+
+
 @pytest.mark.parametrize(
     ("policy", "gpus", "binding"),
     [("best-effort", 1, False), ("restricted", 1, True), ("restricted", 0, False)],
@@ -186,6 +190,7 @@ def test_a_policy_that_only_slurm_can_keep_is_asked_of_slurm(policy: str, gpus: 
     script = _render(_request({"slurm": {"gpus": gpus}, "placement": {"policy": policy}}))
     added = {"--ntasks=1", "--gres-flags=enforce-binding"}
     assert added & {*_directives(script)} == (added if binding else set())
+    assert (UNSET in script.splitlines()) is binding
 
 
 @pytest.mark.parametrize("line", ["--ntasks=4", "-n 4", "--ntasks-per-node=4", "--tasks-per-node=4 --exclude=g2"])
@@ -194,6 +199,7 @@ def test_a_profile_whose_own_options_count_tasks_has_as_many_with_every_policy(l
     slurm = {"gpus": 1, "cpus": 2, "extra": [line]}
     script = _render(_request({"slurm": slurm, "placement": {"policy": "restricted"}}))
     assert [option for option in _directives(script) if "tasks=" in option or option == line] == [line]
+    assert UNSET not in script.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,9 @@ def test_a_strict_policy_leaves_a_templates_own_nodes_and_tasks_as_many_as_they_
 ) -> None:
     """With one task Slurm gives a job of two nodes one of them, and one of four tasks a quarter of its cores."""
     template = f"#!/bin/bash\n#SBATCH --gres={{gres}}\n#SBATCH {line}\n{{cmd}}"
-    head = _head(_render(template, gres="gpu:1", plan=LaunchPlan(policy="restricted")))
-    assert [option[8:] for option in head if "tasks=" in option and line not in option] == added
+    rendered = _render(template, gres="gpu:1", plan=LaunchPlan(policy="restricted"))
+    assert [option[8:] for option in _head(rendered) if "tasks=" in option and line not in option] == added
+    assert ("unset SLURM_NTASKS SLURM_NPROCS" in rendered.script.splitlines()) is bool(added)
 
 
 def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> None:

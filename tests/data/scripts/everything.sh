@@ -115,6 +115,8 @@ source /sw/env.sh
 
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+# The task is for Slurm's choice of cores: programs take these for srun's, and wait for tasks that nobody starts
+unset SLURM_NTASKS SLURM_NPROCS
 
 # Before the server: the site's own lines
 gpuspawner_fault=prologue

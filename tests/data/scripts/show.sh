@@ -83,6 +83,8 @@ export COURSE='it'"'"'s 42'
 
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+# The task is for Slurm's choice of cores: programs take these for srun's, and wait for tasks that nobody starts
+unset SLURM_NTASKS SLURM_NPROCS
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
