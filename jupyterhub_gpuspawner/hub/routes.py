@@ -31,8 +31,9 @@ from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
-from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, contact_of, server_of, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
+from jupyterhub_gpuspawner.profiles.profile import Profile
 
 STATIC = Path(__file__).parent / "web" / "static"
 
@@ -115,6 +116,13 @@ class PageTools:
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
         return server_cards(map(server_of, user.all_spawners()), contact=contact_of(user.spawner))
+
+    @staticmethod
+    def rescue(user: Any, server: Server) -> Profile | None:
+        """What makes room where this server of the user's did not start since their home folder is full."""
+        full = not server.active and server.ending is not None and server.ending.cause.fault == "home_full"
+        profiles = with_profiles(user.spawners[server.name]) if full else None
+        return profiles.rescue(server.ending) if profiles is not None else None
 
     @pass_context
     async def show_part(self, context: Context, part: ServerPart, card: ServerCard, heading: str) -> Markup:

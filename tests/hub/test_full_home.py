@@ -101,8 +101,9 @@ def test_who_has_a_full_home_is_led_to_the_profile_that_makes_room(hub: HubProce
     ada = Visitor(hub, "ada")
     start(hub, "ada", "writes")
     wait_until(lambda: hub.server("ada") is None, hub.log_end)
-    failed = ada.pending()
+    failed, home = ada.pending(), ada.look("/hub/home")
     text, address = first_button(failed)
+    on_card = [(link.get_text(), link["href"]) for link in home.soup.select(".gs-server .gs-body a")]
     form = ada.look(address)
     chosen = form.soup.select_one("input[name=profile][checked]")
     refused = ada.start({"profile": "at-once"})
@@ -117,6 +118,7 @@ def test_who_has_a_full_home_is_led_to_the_profile_that_makes_room(hub: HubProce
 
     assert (FULL in failed.text, ADVICE in failed.text) == (True, True)
     assert (text, address) == ("Make room: Make room", "/hub/spawn/ada?opt-profile=make-room")
+    assert on_card == [(text, address)]
     assert (refused.status, refused.error) == (403, f"Your home folder is full. {ADVICE}")
     assert first_button(refused) == (text, "/hub/spawn?opt-profile=make-room")
     assert chosen is not None

@@ -261,7 +261,6 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, o
         "shown": _shown(ending, spawner, own=own) if ending is not None else None,
         "report": _report(ending, spawner) if ending is not None else "",
         "server": server,
-        "rescue": (profiles := with_profiles(spawner)) and profiles.rescue(ending),
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,
