@@ -9,9 +9,6 @@ declare module "*/hub.js" {
 declare module "*/home.js" {
   export * from "core/home.js";
 }
-declare module "*/live_pages/stream.js" {
-  export * from "live_pages/stream.js";
-}
 declare module "*/times.js" {
   export * from "core/times.js";
 }
