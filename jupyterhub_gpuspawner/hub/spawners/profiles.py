@@ -285,11 +285,12 @@ class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
 
     def rescue(self, ending: Ending | None) -> Profile | None:
         """What its user may start after this ending instead, since their home folder is full; None: nothing else."""
-        full, last = ending is not None and ending.cause.fault == "home_full", self.user_options.get("profile")
+        if ending is None or ending.cause.fault != "home_full":
+            return None
         with suppress(ConfigError):  # logged where the profiles are read
-            offers = (offer for offer in self.offers() if full and offer.profile.rescue)
-            profiles = (offer.profile for offer in offers if self._alternative(offer, {}) is not None)
-            return next((profile for profile in profiles if profile.slug != last), None)
+            others = (offer for offer in self.offers() if offer.profile.slug != self.user_options.get("profile"))
+            rescues = (offer for offer in others if offer.profile.rescue and self._alternative(offer, {}) is not None)
+            return next((offer.profile for offer in rescues), None)
         return None
 
     def alternatives(self) -> list[JobRequest]:
