@@ -24,6 +24,7 @@ from typing_extensions import Self
 from jupyterhub_gpuspawner.demo.sign_in import LINK_PATH
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.node.child import has_variable
 
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 SINGLEUSER = Path(sys.executable).parent / "jupyterhub-singleuser"
@@ -242,6 +243,22 @@ class HubProcess:
             while (pid := self._proxy()) is not None and time.monotonic() < ends_at:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
+                time.sleep(0.1)
+
+    def end_servers(self) -> None:
+        """End the servers that a hub which was killed has left on this machine, with what these have started."""
+        ours = f"JUPYTERHUB_API_URL=http://127.0.0.1:{self.ports[1]}/hub/api"
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            ends_at = time.monotonic() + 5.0
+            while time.monotonic() < ends_at:
+                left = [
+                    pid for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")) if has_variable(pid, ours)
+                ]
+                if not left:
+                    return
+                for pid in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
                 time.sleep(0.1)
 
     def kill(self) -> None:

@@ -90,6 +90,7 @@ def demo(*, once: bool, port: int, empty: bool, folder: Path | None) -> None:
         if account:
             _try_account(account, own_folder)
         hub = demo_hub(stack, own_folder, account, port=0 if once else port)
+        stack.callback(hub.end_servers)
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:

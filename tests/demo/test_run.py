@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,6 +18,30 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, Sim
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.units import parse_cpulist
+
+
+def test_servers_that_a_killed_hub_has_left_are_ended(tmp_path: Path) -> None:
+    """Also one that goes on when it is asked to end; what another hub has started runs on."""
+    hub = HubProcess(tmp_path)
+    goes_on = 'trap "" TERM; echo; while :; do sleep 1; done'
+    urls = [f"http://127.0.0.1:{port}/hub/api" for port in (hub.ports[1], hub.ports[1] + 1)]
+    servers = [
+        subprocess.Popen(
+            ["sh", "-c", goes_on], env={"JUPYTERHUB_API_URL": url}, stdout=subprocess.PIPE, start_new_session=True
+        )
+        for url in urls
+    ]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            server.stdout.readline()
+        hub.end_servers()
+        assert (servers[0].wait(10), servers[1].poll()) == (-signal.SIGKILL, None)
+    finally:
+        for server in servers:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
 
 
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
