@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.demo.account import private_folder, servers_account, 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.sign_in import LINK_SECONDS, PEOPLE
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
-from jupyterhub_gpuspawner.demo.story import IN_COURSE, ON_CLUSTER, SLUG, begin_story
+from jupyterhub_gpuspawner.demo.story import IN_COURSE, ON_CLUSTER, SLUG, Start, begin_story
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder, Rights
 
@@ -97,9 +97,9 @@ def demo(*, once: bool, port: int, empty: bool, folder: Path | None) -> None:
             for placement in start_profiles(hub, ProfileFolder(own_folder / "profiles", RIGHTS)):
                 print(json.dumps(placement), flush=True)
             return
-        say(_instructions(hub))
-        if not empty:
-            starts = (*IN_COURSE, *(ON_CLUSTER if hub.environment else ()))
+        starts = () if empty else (*IN_COURSE, *(ON_CLUSTER if hub.environment else ()))
+        say(_instructions(hub, starts))
+        if starts:
             threading.Thread(target=begin_story, args=(hub, starts, say), daemon=True).start()
         _wait_for_signal(hub)
         say("\nShutting everything down ...")
@@ -161,7 +161,7 @@ def start_profiles(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str,
         hub.end("demo")
 
 
-def _instructions(hub: HubProcess) -> str:
+def _instructions(hub: HubProcess, starts: tuple[Start, ...]) -> str:
     command = shlex.quote(os.path.relpath(Path(sys.executable).with_name("gpuspawner")))
     config = shlex.quote(str(hub.write_configuration()))
     lines = [
@@ -178,8 +178,8 @@ def _instructions(hub: HubProcess) -> str:
         f"Profiles: {hub.folder / 'profiles'} (files are read again when you change them)",
         f"Check the profiles: {command} check -f {config}",
         "",
-        "A course is on: sign in as teacher to teach it, or as student4, who has not started yet, to take it. In a",
-        "minute student1, student2 and student3 have servers; bob has one that runs and one that waits in line.",
+        "A course is on: sign in as teacher to teach it, or as student4, who has not started yet, to take it.",
+        *in_a_minute(starts),
         f"Courses: {hub.folder / 'courses'}",
         f"Check the course: {command} course check {SLUG} -f {config}",
         "",
@@ -188,6 +188,14 @@ def _instructions(hub: HubProcess) -> str:
         "Ctrl-C shuts everything down.",
     ]
     return "\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines)
+
+
+def in_a_minute(starts: tuple[Start, ...]) -> list[str]:
+    """Who has servers then."""
+    if not starts:
+        return []
+    on_cluster = "; bob has one that runs and one that waits in line" if ON_CLUSTER[-1] in starts else ""
+    return [f"In a minute student1, student2 and student3 have servers{on_cluster}."]
 
 
 def tunnel(url: str, environment: Mapping[str, str]) -> list[str]:

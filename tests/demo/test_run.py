@@ -13,8 +13,9 @@ from unittest.mock import patch
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.run import PROFILES
+from jupyterhub_gpuspawner.demo.run import PROFILES, in_a_minute
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, SimulatedNode
+from jupyterhub_gpuspawner.demo.story import IN_COURSE, ON_CLUSTER, Start
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.units import parse_cpulist
@@ -42,6 +43,26 @@ def test_servers_that_a_killed_hub_has_left_are_ended(tmp_path: Path) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGKILL)
             server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("starts", "lines"),
+    [
+        ((), []),
+        (IN_COURSE, ["In a minute student1, student2 and student3 have servers."]),
+        (
+            (*IN_COURSE, *ON_CLUSTER),
+            [
+                "In a minute student1, student2 and student3 have servers; bob has one that runs and one that waits in "
+                "line."
+            ],
+        ),
+    ],
+    ids=["empty", "without Slurm", "with Slurm"],
+)
+def test_who_is_said_to_have_servers_gets_them(starts: tuple[Start, ...], lines: list[str]) -> None:
+    """Nobody in a demo that is empty, and nobody's server waits in line without Slurm."""
+    assert in_a_minute(starts) == lines
 
 
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
