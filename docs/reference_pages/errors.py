@@ -25,10 +25,9 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    known = messages.known_messages()
-    rejections = [(code(pattern), code(field), clause) for pattern, (field, clause) in known.rejections.items()]
-    silent = [(code(row.pattern), row.message, row.hint) for row in known.silences]
-    sudo = [(code(row.pattern), row.message, row.hint) for row in known.prefixes]
+    rejections = [(code(pattern), code(field), clause) for pattern, (field, clause) in messages.REJECTIONS.items()]
+    silent = [(code(row.pattern), row.message, row.hint) for row in messages.SILENCES]
+    sudo = [(code(row.pattern), row.message, row.hint) for row in messages.PREFIXES]
     return "\n".join(
         [
             "# Errors\n",

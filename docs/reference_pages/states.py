@@ -15,8 +15,8 @@ def page() -> str:
         job = jobs.Job("1", phase, state=state, end=jobs.end_of(state))
         end = jobs.ENDS[state].value if state in jobs.ENDS else ""
         rows.append((code(state), phase.value, end, jobs.job_words(job).sentence))
-    reasons = [_reason(name, meaning) for name, meaning in reason.reasons().by_name.items()]
-    phrases = [_reason(pattern, meaning) for pattern, meaning in reason.reasons().phrases.items()]
+    reasons = [_reason(name, meaning) for name, meaning in reason.REASONS.items()]
+    phrases = [_reason(pattern, meaning) for pattern, meaning in reason.PHRASES.items()]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]
     head = ("Reason", "What a participant reads", "For the admin", "Waiting helps")
     return "\n".join(

@@ -49,8 +49,8 @@ def _row(texts: Mapping[str, Any]) -> Row:
 
 
 _TABLE = table(__file__)
-_SILENCES, _PREFIXES, _SSH = ([_row(texts) for texts in _TABLE[part]] for part in ("silences", "prefixes", "ssh"))
-_REJECTIONS = {row["pattern"]: Rejection(row["field"], row["clause"]) for row in _TABLE["rejections"]}
+SILENCES, PREFIXES, _SSH = ([_row(texts) for texts in _TABLE[part]] for part in ("silences", "prefixes", "ssh"))
+REJECTIONS = {row["pattern"]: Rejection(row["field"], row["clause"]) for row in _TABLE["rejections"]}
 """By pattern; the clause has fields in braces for the groups of the pattern."""
 
 _NO_CLUSTER = r"No cluster '[^']*' known by database"
@@ -98,7 +98,7 @@ def rejection(stderr: str) -> Rejection:
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = outcomes[-1] == _PLUGINS_OUTCOME if outcomes else _FILTERS_OUTCOME in _OWN_LINE.findall(stderr)
-    for pattern, row in _REJECTIONS.items() if not of_a_plugin else ():
+    for pattern, row in REJECTIONS.items() if not of_a_plugin else ():
         match = re.search(pattern, stderr)
         if match is not None:
             return row._replace(clause=row.clause.format(**match.groupdict()))
@@ -130,7 +130,7 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
     ``where`` is the setting with the prefix of the command.
     """
     if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
-        for row in _PREFIXES:
+        for row in PREFIXES:
             match = re.search(row.pattern, stderr, re.MULTILINE)
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
@@ -164,16 +164,16 @@ def _silence_of_sbatch(stderr: str) -> Row | None:
     """
     outcomes = _OUTCOME.findall(stderr)
     if outcomes:
-        return next((row for row in _SILENCES if re.fullmatch(row.error, outcomes[-1])), None)
+        return next((row for row in SILENCES if re.fullmatch(row.error, outcomes[-1])), None)
     lines = _OWN_LINE.findall(stderr)
     if any(re.match(_NO_CLUSTER, line) for line in lines):  # followed by the line of one that cannot be reached
         return None
-    return next((row for row in _SILENCES if any(re.fullmatch(row.line, line) for line in lines)), None)
+    return next((row for row in SILENCES if any(re.fullmatch(row.line, line) for line in lines)), None)
 
 
 def _silence(stderr: str) -> Row | None:
     """The same for a command that prints Slurm's own messages alone."""
-    return next((row for row in _SILENCES if re.search(row.pattern, stderr)), None)
+    return next((row for row in SILENCES if re.search(row.pattern, stderr)), None)
 
 
 class LoginNodeUnreachable(SlurmUnavailable):

@@ -63,10 +63,9 @@ def table(module: str) -> dict[str, Any]:
 
 _TABLE = table(__file__)
 _MEASURES: Mapping[str, str] = _TABLE["measures"]
-_REASONS = {name: Meaning(**words) for name, words in _TABLE["reasons"].items()}
-_PHRASES = {
-    words.pop("pattern"): _REASONS[words["like"]] if "like" in words else Meaning(**words)
-    for words in _TABLE["phrases"]
+REASONS = {name: Meaning(**words) for name, words in _TABLE["reasons"].items()}
+PHRASES = {
+    words.pop("pattern"): REASONS[words["like"]] if "like" in words else Meaning(**words) for words in _TABLE["phrases"]
 }
 """By a regular expression of how the reason begins."""
 _LIMITS = {name: Meaning(**words) for name, words in _TABLE["limits"].items()}
@@ -86,9 +85,9 @@ def reason_name(reason: str) -> str:
 @lru_cache(maxsize=1024)
 def meaning(reason: str) -> Meaning:
     """What one of Slurm's reasons means; an unknown one is quoted, and may be one for which the job starts soon."""
-    if (reason or "None") in _REASONS:
-        return _REASONS[reason or "None"]
-    for pattern, phrase in _PHRASES.items():
+    if (reason or "None") in REASONS:
+        return REASONS[reason or "None"]
+    for pattern, phrase in PHRASES.items():
         if re.match(pattern, reason):
             return phrase
     limit = _LIMIT.fullmatch(reason)
